@@ -1,0 +1,62 @@
+"""Behavioural cloning: supervised learning of the decisions.
+
+    L = -mean log pi(a|s),   pi = softmax f(s)
+
+Needs pairs. In the paper BC is EDM without its second term: the same network, optimiser and budget. With
+`weight_decay` it is the control of Li et al. (2022), "Rethinking ValueDICE".
+"""
+
+from typing import NamedTuple
+
+import jax
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from sbil.algorithms.base import Algorithm, Metrics, adam, config, cross_entropy, setting
+from sbil.dataset import Dataset, Spec, Transitions
+from sbil.networks import MLP, policy_network
+
+
+@config
+class BCConfig:
+    """Settings of behavioural cloning."""
+
+    learning_rate: float = setting(1e-3, "step of Adam", open_low=True)
+    weight_decay: float = setting(0.0, "decoupled weight decay (AdamW coefficient)")
+    batch: int = setting(64, "pairs per update", "N", low=1)
+    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network")
+
+
+class BCState(NamedTuple):
+    """The network and its optimiser."""
+
+    network: MLP
+    optimiser: optax.OptState
+
+
+def policy_loss(network: MLP, batch: Transitions) -> Float[Array, ""]:
+    """L_pi = -mean log pi(a|s)."""
+    return cross_entropy(network(batch.observation), batch.action).mean()
+
+
+def bc(spec: Spec, config: BCConfig) -> Algorithm:
+    """Behavioural cloning as three pure functions."""
+    optimiser = adam(config)
+
+    def init(key: PRNGKeyArray, dataset: Dataset) -> BCState:
+        network = policy_network(key, spec, config.hidden)
+        return BCState(network, optimiser.init(network))
+
+    def update(key: PRNGKeyArray, state: BCState, dataset: Dataset) -> tuple[BCState, Metrics]:
+        batch = dataset.batch(key, config.batch)
+        loss, gradient = jax.value_and_grad(policy_loss)(state.network, batch)
+        step, optimiser_state = optimiser.update(gradient, state.optimiser, state.network)
+        return BCState(optax.apply_updates(state.network, step), optimiser_state), {"policy_loss": loss}
+
+    def logits(state: BCState, observation: Array) -> Array:
+        return state.network(observation)
+
+    return Algorithm(init, update, logits)
+
+
+PRESETS = {"default": BCConfig(), "decay": BCConfig(weight_decay=1.0)}

@@ -1,0 +1,6 @@
+"""What people bring: trajectories of recorded decisions, read, checked, thinned, drawn and split."""
+
+from sbil.demonstrations.npz import load, save
+from sbil.demonstrations.trajectory import Demonstrations, Steps, Trajectory, thinned
+
+__all__ = ["Demonstrations", "Steps", "Trajectory", "load", "save", "thinned"]

@@ -1,0 +1,188 @@
+"""What people bring: trajectories of observations and the decisions taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sbil.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """One episode.
+
+    observations: [T + 1, ...], the last one being the state that the last action led to; or [T, ...] where
+        that state was not recorded, so that the last action has no known successor.
+    actions: [T], whole numbers from 0.
+    terminal: the process itself ended after the last action (the pole fell, the patient was discharged).
+    truncated: the recording ended (time limit) while the process would have gone on.
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    terminal: bool = False
+    truncated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def has_last_observation(self) -> bool:
+        """Whether the successor of the last action was recorded."""
+        return len(self.observations) == len(self.actions) + 1
+
+
+class Steps(NamedTuple):
+    """Transitions of many trajectories, flat: row i is one recorded decision (NumPy arrays)."""
+
+    observation: np.ndarray
+    action: np.ndarray
+    next_observation: np.ndarray  # equals `observation` where the successor is not known
+    has_next: np.ndarray
+    terminal: np.ndarray
+    time: np.ndarray
+    trajectory: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstrations:
+    """Trajectories of one task, with the names of what was observed and decided, and where they came from."""
+
+    trajectories: tuple[Trajectory, ...]
+    action_names: tuple[str, ...]
+    observation_names: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.trajectories:
+            raise UserError("there are no trajectories in these demonstrations; at least one is needed.")
+        if not self.action_names:
+            raise UserError("there are no actions in these demonstrations; give action_names.")
+        shape = self.trajectories[0].observations.shape[1:]
+        if not self.observation_names and len(shape) == 1:
+            names = tuple(f"observation_{i}" for i in range(shape[0]))
+            object.__setattr__(self, "observation_names", names)
+        if len(shape) == 1 and len(self.observation_names) != shape[0]:
+            raise UserError(
+                f"{len(self.observation_names)} observation names for {shape[0]} observation columns; "
+                "give one name a column."
+            )
+        for index, trajectory in enumerate(self.trajectories):
+            _check(trajectory, f"trajectory {index}", shape, len(self.action_names))
+
+    def __len__(self) -> int:
+        return len(self.trajectories)
+
+    def __repr__(self) -> str:
+        ends = sum(t.terminal for t in self.trajectories), sum(t.truncated for t in self.trajectories)
+        return (
+            f"Demonstrations({len(self)} trajectories, {self.steps} steps, "
+            f"observations {self.observation_shape}, actions {list(self.action_names)}, "
+            f"{ends[0]} terminal, {ends[1]} truncated)"
+        )
+
+    @property
+    def steps(self) -> int:
+        """Number of recorded decisions."""
+        return sum(len(trajectory) for trajectory in self.trajectories)
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Shape of one observation."""
+        return self.trajectories[0].observations.shape[1:]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """[trajectories] number of decisions in each trajectory."""
+        return np.array([len(trajectory) for trajectory in self.trajectories])
+
+    def select(self, indices: Sequence[int] | np.ndarray) -> Demonstrations:
+        """The trajectories at `indices`, in that order."""
+        return replace(self, trajectories=tuple(self.trajectories[int(i)] for i in indices))
+
+    def draw(self, size: int, seed: int) -> np.ndarray:
+        """Indices of `size` trajectories drawn without replacement.
+
+        The draw of a smaller size with the same seed is the beginning of the larger one, so that learning
+        curves over sizes are paired.
+        """
+        if not 1 <= size <= len(self):
+            raise UserError(f"cannot draw {size} trajectories from {len(self)}; choose 1 to {len(self)}.")
+        return np.random.default_rng(seed).permutation(len(self))[:size]
+
+    def split(self, held_out: float, seed: int) -> tuple[Demonstrations, Demonstrations]:
+        """(training, held-out) demonstrations, split by trajectory; both sides get at least one."""
+        if not 0 < held_out < 1:
+            raise UserError(f"held_out is the share to hold out and must be between 0 and 1. Got {held_out}.")
+        if len(self) < 2:
+            raise UserError("one trajectory cannot be split; bring at least two, or do not hold any out.")
+        count = min(max(round(held_out * len(self)), 1), len(self) - 1)
+        order = np.random.default_rng(seed).permutation(len(self))
+        return self.select(np.sort(order[count:])), self.select(np.sort(order[:count]))
+
+    def flat(self, thin: int = 1, thin_offset: int = 0) -> Steps:
+        """All decisions as flat arrays; with `thin` = k only those at steps thin_offset + 0, k, 2k, ...
+
+        Successors are attached before thinning: the next observation is always the one a single step later.
+        """
+        kept = [thinned(len(t), thin, thin_offset) for t in self.trajectories]
+        parts = [_steps(t, keep, i) for i, (t, keep) in enumerate(zip(self.trajectories, kept, strict=True))]
+        return Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def thinned(length: int, thin: int, thin_offset: int = 0) -> np.ndarray:
+    """The steps of a trajectory of `length` decisions that thinning keeps."""
+    if thin < 1:
+        raise UserError(f"thin must be a whole number from 1 (keep every step). Got {thin}.")
+    if not 0 <= thin_offset < thin:
+        raise UserError(f"thin_offset must be a whole number from 0 to thin - 1 = {thin - 1}. Got {thin_offset}.")
+    return np.arange(thin_offset, length, thin)
+
+
+def _steps(trajectory: Trajectory, keep: np.ndarray, index: int) -> Steps:
+    last = len(trajectory.observations) - 1
+    return Steps(
+        observation=trajectory.observations[keep],
+        action=trajectory.actions[keep],
+        next_observation=trajectory.observations[np.minimum(keep + 1, last)],
+        has_next=keep + 1 <= last,
+        terminal=(keep == len(trajectory) - 1) & trajectory.terminal,
+        time=keep,
+        trajectory=np.full(len(keep), index),
+    )
+
+
+def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: int) -> None:
+    """Refuse what no algorithm can use, saying where it stands; messages never quote recorded values."""
+    observations, taken = trajectory.observations, trajectory.actions
+    if taken.ndim != 1 or len(taken) == 0:
+        raise UserError(f"{where}: actions must be a list of at least one action. Got shape {taken.shape}.")
+    if not np.issubdtype(taken.dtype, np.integer):
+        raise UserError(f"{where}: actions must be whole numbers from 0. Got type {taken.dtype}.")
+    if len(observations) - len(taken) not in (0, 1):
+        raise UserError(
+            f"{where}: {len(observations)} observations for {len(taken)} actions; there must be one observation an "
+            "action, and one more if the last state was recorded."
+        )
+    if observations.shape[1:] != shape:
+        raise UserError(f"{where}: observations have shape {observations.shape[1:]}, trajectory 0 has {shape}.")
+    if not (np.issubdtype(observations.dtype, np.floating) or observations.dtype == np.uint8):
+        raise UserError(f"{where}: observations must be real numbers or uint8 images. Got {observations.dtype}.")
+    outside = np.flatnonzero((taken < 0) | (taken >= actions))
+    if len(outside):
+        raise UserError(
+            f"{where}, step {outside[0]}: action {taken[outside[0]]} is not one of the {actions} actions "
+            f"0 to {actions - 1}."
+        )
+    bad = np.argwhere(~np.isfinite(observations))
+    if len(bad):
+        raise UserError(
+            f"{where}, step {bad[0][0]}, column {', '.join(map(str, bad[0][1:]))}: the observation is not a finite "
+            "number; remove the step or fill the value in."
+        )
+    if trajectory.terminal and trajectory.truncated:
+        raise UserError(f"{where}: an episode is either terminal or truncated, not both.")

@@ -1,0 +1,30 @@
+"""The experts that ship: policies trained by reinforcement learning, each with a card that says how."""
+
+from importlib import resources
+from pathlib import Path
+
+from sbil.demonstrators.collect import collect
+from sbil.errors import unknown
+from sbil.policy import Policy
+
+MODES = ("greedy", "sampled")
+
+
+def folder() -> Path:
+    """Where the shipped demonstrators lie: one policy folder each, named ENVIRONMENT-ALGORITHM."""
+    return Path(str(resources.files("sbil.demonstrators").joinpath("weights")))
+
+
+def names() -> list[str]:
+    """The demonstrators that ship."""
+    return sorted(path.name for path in folder().iterdir() if path.is_dir())
+
+
+def get(name: str) -> Policy:
+    """The demonstrator called `name`, for instance CartPole-v1-ppo."""
+    if name not in names():
+        raise unknown("demonstrator", name, names())
+    return Policy.load(folder() / name)
+
+
+__all__ = ["MODES", "collect", "folder", "get", "names"]

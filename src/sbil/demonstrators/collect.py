@@ -1,0 +1,62 @@
+"""Collecting demonstrations: a demonstrator plays, and everything it sees and does is recorded."""
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.environments import Environment
+from sbil.errors import UserError
+from sbil.evaluation.live import choose
+from sbil.keys import named
+from sbil.policy import Policy
+
+
+def collect(
+    environment: Environment, policy: Policy, trajectories: int, seed: int, *, greedy: bool, provenance: dict[str, Any]
+) -> Demonstrations:
+    """`trajectories` whole episodes of a policy."""
+    if trajectories < 1:
+        raise UserError(f"trajectories must be a whole number from 1. Got {trajectories}.")
+    if policy.standardisation or len(policy.observation_names) != environment.spec.observation_shape[0]:
+        raise UserError(f"this policy does not read the observations of {environment.name}.")
+    keys = jax.random.split(named("collect", environment.name, seed), trajectories)
+    recorded = jax.device_get(_program(environment, greedy)(policy.network, keys))
+    return Demonstrations(
+        tuple(_trajectory(*(column[i] for column in recorded)) for i in range(trajectories)),
+        action_names=environment.action_names,
+        observation_names=environment.observation_names,
+        provenance={"environment": environment.name, "mode": "greedy" if greedy else "sampled", "seed": seed, **provenance},
+    )
+
+
+@lru_cache(maxsize=16)
+def _program(environment: Environment, greedy: bool) -> Any:
+    def episode(network: Any, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        def step(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, Array, Array]]:
+            observation = environment.observe(state)
+            action = choose(key, network(observation), greedy)
+            successor, _, terminal = environment.step(state, action)
+            return successor, (observation, action, terminal)
+
+        start_key, action_key = jax.random.split(key)
+        start = environment.reset(start_key)
+        last, (observations, actions, terminals) = jax.lax.scan(
+            step, start, jax.random.split(action_key, environment.time_limit)
+        )
+        return jnp.concatenate([observations, environment.observe(last)[None]]), actions, terminals
+
+    return jax.jit(jax.vmap(episode, in_axes=(None, 0)))
+
+
+def _trajectory(observations: np.ndarray, actions: np.ndarray, terminals: np.ndarray) -> Trajectory:
+    """Cut the record at the first terminal step; without one the time limit truncated the episode."""
+    terminal = bool(terminals.any())
+    length = int(terminals.argmax()) + 1 if terminal else len(actions)
+    return Trajectory(
+        observations[: length + 1].copy(), actions[:length].astype(np.int32), terminal=terminal, truncated=not terminal
+    )

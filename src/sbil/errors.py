@@ -1,0 +1,19 @@
+"""Mistakes a person can make and mend."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something the user can put right: one line that says what, where and what to do.
+
+    The command line prints the line and leaves with exit status 2; a library caller catches a ValueError.
+    """
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
+    """The error for a name that is not in a list of names, with the nearest one suggested."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(names)}."
+    return UserError(f"unknown {kind} '{name}'; {hint}")

@@ -1,0 +1,92 @@
+"""Live returns: R policies play E episodes each, all at once."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from sbil import devices
+from sbil.environments import Environment
+from sbil.errors import UserError
+
+
+class Policies(NamedTuple):
+    """R networks of one architecture: stacked parameters, and what gives the logits of one of them."""
+
+    logits: Callable[[Any, Array], Array]  # (parameters of one policy, observations [n, ...]) -> [n, actions]
+    parameters: Any  # leading axis R
+
+
+def call(network: Any, observations: Array) -> Array:
+    """The logits of a network that is itself a function; every state's `network` is."""
+    logits: Array = network(observations)
+    return logits
+
+
+def evaluate(
+    environment: Environment,
+    policies: Policies,
+    key: PRNGKeyArray,
+    episodes: int = 300,
+    greedy: bool = True,
+) -> Float[np.ndarray, "policies episodes"]:
+    """The return of every episode of every policy.
+
+    key: one key, so that all policies start from the same states; or [R] keys, one a policy.
+    greedy: the most probable action; otherwise actions are drawn from the policy.
+    """
+    if episodes < 1:
+        raise UserError(f"episodes must be a whole number from 1. Got {episodes}.")
+    count = len(jax.tree.leaves(policies.parameters)[0])
+    keys = key if key.ndim else jnp.broadcast_to(key, (count,))
+    rows = np.minimum(np.arange(devices.padded(count)), count - 1)
+    parameters, keys = devices.spread(jax.tree.map(lambda leaf: leaf[rows], (policies.parameters, keys)))
+    program = _program(environment, policies.logits, episodes, greedy)
+    return np.asarray(program(parameters, keys))[:count]
+
+
+@lru_cache(maxsize=64)
+def _program(environment: Environment, logits: Callable[..., Any], episodes: int, greedy: bool) -> Any:
+    play = jax.vmap(lambda parameters, key: _play(environment, logits, parameters, key, episodes, greedy))
+    sharded = jax.shard_map(
+        play, mesh=devices.mesh(), in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False
+    )
+    return jax.jit(sharded)
+
+
+class _Episode(NamedTuple):
+    state: Any
+    total: Array
+    alive: Array
+
+
+def _play(
+    environment: Environment, logits: Callable[..., Any], parameters: Any, key: PRNGKeyArray, episodes: int, greedy: bool
+) -> Float[Array, " episodes"]:
+    """Returns of one policy; stops as soon as its last episode has ended."""
+    start_key, action_key = jax.random.split(key)
+    states = jax.vmap(environment.reset)(jax.random.split(start_key, episodes))
+    start = _Episode(states, jnp.zeros(episodes), jnp.ones(episodes, bool))
+
+    def step(carry: tuple[Array, _Episode]) -> tuple[Array, _Episode]:
+        time, episode = carry
+        scores = logits(parameters, jax.vmap(environment.observe)(episode.state))
+        action = choose(jax.random.fold_in(action_key, time), scores, greedy)
+        state, reward, terminal = jax.vmap(environment.step)(episode.state, action)
+        total = episode.total + jnp.where(episode.alive, reward, 0.0)
+        return time + 1, _Episode(state, total, episode.alive & ~terminal)
+
+    def unfinished(carry: tuple[Array, _Episode]) -> Array:
+        return (carry[0] < environment.time_limit) & carry[1].alive.any()
+
+    _, episode = jax.lax.while_loop(unfinished, step, (jnp.int32(0), start))
+    return episode.total
+
+
+def choose(key: PRNGKeyArray, logits: Float[Array, "n actions"], greedy: bool) -> Array:
+    """The most probable action, or one drawn from softmax(logits)."""
+    return logits.argmax(axis=-1) if greedy else jax.random.categorical(key, logits)

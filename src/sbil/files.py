@@ -1,0 +1,86 @@
+"""Writing files so that a reader sees the old one or the new one, never a part of either."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sbil.errors import UserError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` under a temporary name, sync it to the disk, then rename it to `path`."""
+    path = Path(path)
+    _make_parent(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def write_text(path: Path, content: str) -> None:
+    """`write_bytes` for text, in UTF-8."""
+    write_bytes(path, content.encode())
+
+
+@contextmanager
+def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `path` when the block ends without an error.
+
+    A folder that is already there is refused unless `overwrite`; then it is moved aside first and deleted
+    last, so that at every moment one whole version exists.
+    """
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path} is a file, and a folder is to be written there; choose another --out.")
+    _make_parent(path)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    try:
+        temporary.chmod(0o777 & ~_umask())
+        yield temporary
+        if path.exists():
+            aside = temporary.with_suffix(".old")
+            path.rename(aside)
+            temporary.rename(path)
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _make_parent(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{path.parent} is not a folder; choose another place for {path.name}.") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # Windows cannot open a folder
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,12 @@
+"""Random keys made from names, so that runs are paired across algorithms and adding one changes no number."""
+
+import hashlib
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+
+def named(*names: str | int) -> PRNGKeyArray:
+    """The key of a thing with this name; other names give independent keys."""
+    digest = hashlib.sha256("\x1f".join(map(str, names)).encode()).digest()
+    return jax.random.key(int.from_bytes(digest[:4], "big"))

@@ -1,0 +1,237 @@
+"""A finished policy: act, probabilities, energy; saved as a folder that is safe to load.
+
+The folder holds `policy.json` (what the policy is) and `weights.safetensors` (its arrays). Loading runs no
+code, checks the weights against the hash and shapes that policy.json declares, and refuses anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+from numpy.typing import ArrayLike
+
+from sbil import files
+from sbil.errors import UserError
+from sbil.networks import ACTIVATIONS, MLP, Dense, energy
+
+FORMAT = "sbil-policy"
+VERSION = 1
+DESCRIPTION = "policy.json"
+WEIGHTS = "weights.safetensors"
+LARGEST_DESCRIPTION = 1 << 20
+LARGEST_WIDTH = 1 << 20
+
+
+class Standardisation(NamedTuple):
+    """What is done to an observation before the network sees it: (observation - mean) / scale."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A trained network with the names of what it sees and does; one observation or many at a time."""
+
+    network: MLP
+    observation_names: tuple[str, ...]
+    action_names: tuple[str, ...]
+    standardisation: Standardisation | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def logits(self, observations: ArrayLike) -> np.ndarray:
+        """One logit an action for an observation [d] or for many [n, d]."""
+        array = np.asarray(observations, np.float32)
+        if array.ndim not in (1, 2) or array.shape[-1] != len(self.observation_names):
+            raise UserError(
+                f"this policy sees {len(self.observation_names)} numbers ({', '.join(self.observation_names)}). "
+                f"Got an array of shape {array.shape}."
+            )
+        if not np.isfinite(array).all():
+            column = np.argwhere(~np.isfinite(array))[0][-1]
+            raise UserError(f"'{self.observation_names[column]}' is not a finite number in the observation given.")
+        if self.standardisation:
+            array = (array - self.standardisation.mean) / self.standardisation.scale
+        # Always a batch of one shape class: a single observation gives the same bits as in company.
+        logits = np.asarray(_forward(self.network, jnp.atleast_2d(array)))
+        return logits if array.ndim == 2 else logits[0]
+
+    def act(self, observations: ArrayLike) -> np.ndarray:
+        """The most probable action (its number) for one observation or many."""
+        return self.logits(observations).argmax(axis=-1)
+
+    def probabilities(self, observations: ArrayLike) -> np.ndarray:
+        """The probability of each action; sums to one."""
+        return np.asarray(jax.nn.softmax(self.logits(observations), axis=-1))
+
+    def energy(self, observations: ArrayLike) -> np.ndarray:
+        """E(s), low where the training states were dense (meaningful for EDM)."""
+        return np.asarray(energy(jnp.asarray(self.logits(observations))))
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the folder `path`, whole or not at all."""
+        weights = safetensors.numpy.save(_tensors(self))
+        description = {
+            "format": FORMAT,
+            "version": VERSION,
+            "network": {"kind": "mlp", "sizes": _sizes(self.network), "activation": self.network.activation},
+            "observation_names": list(self.observation_names),
+            "action_names": list(self.action_names),
+            "standardised": self.standardisation is not None,
+            "weights_sha256": hashlib.sha256(weights).hexdigest(),
+            "provenance": dict(self.provenance),
+        }
+        with files.new_folder(Path(path), overwrite) as folder:
+            files.write_bytes(folder / WEIGHTS, weights)
+            files.write_text(folder / DESCRIPTION, json.dumps(description, indent=2, sort_keys=True) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
+        path = Path(path)
+        if not path.is_dir():
+            raise UserError(f"{path}: there is no such policy folder.")
+        try:
+            return _load(path)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+@jax.jit
+def _forward(network: MLP, observations: jax.Array) -> jax.Array:
+    return network(observations)
+
+
+def _sizes(network: MLP) -> list[int]:
+    return [network.layers[0].weight.shape[0], *(layer.weight.shape[1] for layer in network.layers)]
+
+
+def _tensors(policy: Policy) -> dict[str, np.ndarray]:
+    tensors = {}
+    for index, layer in enumerate(policy.network.layers):
+        tensors[f"layers.{index}.weight"] = np.asarray(layer.weight, np.float32)
+        tensors[f"layers.{index}.bias"] = np.asarray(layer.bias, np.float32)
+    if policy.standardisation:
+        tensors["standardisation.mean"] = np.asarray(policy.standardisation.mean, np.float32)
+        tensors["standardisation.scale"] = np.asarray(policy.standardisation.scale, np.float32)
+    return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+
+
+def _load(path: Path) -> Policy:
+    description = _description(path / DESCRIPTION)
+    sizes = description["network"]["sizes"]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for index, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        shapes[f"layers.{index}.weight"] = (inputs, outputs)
+        shapes[f"layers.{index}.bias"] = (outputs,)
+    if description["standardised"]:
+        shapes["standardisation.mean"] = shapes["standardisation.scale"] = (sizes[0],)
+    tensors = _weights(path / WEIGHTS, shapes, description["weights_sha256"])
+    layers = tuple(
+        Dense(jnp.asarray(tensors[f"layers.{i}.weight"]), jnp.asarray(tensors[f"layers.{i}.bias"]))
+        for i in range(len(sizes) - 1)
+    )
+    standardisation = None
+    if description["standardised"]:
+        standardisation = Standardisation(tensors["standardisation.mean"], tensors["standardisation.scale"])
+        if not (standardisation.scale > 0).all():
+            raise UserError(f"{WEIGHTS}: a scale of the standardisation is not positive; the folder is damaged.")
+    return Policy(
+        network=MLP(layers, description["network"]["activation"]),
+        observation_names=tuple(description["observation_names"]),
+        action_names=tuple(description["action_names"]),
+        standardisation=standardisation,
+        provenance=description["provenance"],
+    )
+
+
+def _description(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{DESCRIPTION} is missing; this is not a policy folder.")
+    if path.stat().st_size > LARGEST_DESCRIPTION:
+        raise UserError(f"{DESCRIPTION} is larger than 1 MiB; refused.")
+    try:
+        description = json.loads(path.read_bytes(), parse_constant=_no_constant, object_pairs_hook=_unique)
+    except (ValueError, RecursionError):
+        raise UserError(f"{DESCRIPTION} is not readable JSON; the folder is damaged.") from None
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise UserError(f"{DESCRIPTION} does not describe a policy of sbil.")
+    if description.get("version") != VERSION:
+        raise UserError(
+            f"the policy is in format {description.get('version')!r}, this sbil reads format {VERSION}; "
+            "load it with the sbil that wrote it, or upgrade."
+        )
+    for what, good in _conditions(description).items():
+        if not good:
+            raise UserError(f"{DESCRIPTION}: {what} is missing or wrong; the folder is damaged.")
+    return description
+
+
+def _conditions(description: dict[str, Any]) -> dict[str, bool]:
+    network = description.get("network")
+    network = network if isinstance(network, dict) else {}
+    sizes = network.get("sizes")
+    good_sizes = (
+        isinstance(sizes, list)
+        and 2 <= len(sizes) <= 64
+        and all(type(size) is int and 0 < size <= LARGEST_WIDTH for size in sizes)
+    )
+    ends = (sizes[0], sizes[-1]) if good_sizes else (None, None)
+    return {
+        "the network's kind": network.get("kind") == "mlp",
+        "the network's activation": isinstance(network.get("activation"), str)
+        and network["activation"] in ACTIVATIONS,
+        "the list of layer sizes": good_sizes,
+        "the list of observation names": _names(description.get("observation_names"), ends[0]),
+        "the list of action names": _names(description.get("action_names"), ends[1]),
+        "'standardised'": isinstance(description.get("standardised"), bool),
+        "the hash of the weights": isinstance(description.get("weights_sha256"), str),
+        "the provenance": isinstance(description.get("provenance"), dict),
+        "the list of entries": len(description) == 8,
+    }
+
+
+def _names(names: Any, count: int | None) -> bool:
+    return isinstance(names, list) and len(names) == count and all(isinstance(name, str) for name in names)
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a key is given twice")
+    return entries
+
+
+def _weights(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise UserError(f"{WEIGHTS} is missing; the folder is incomplete.")
+    expected = 4 * sum(int(np.prod(shape, dtype=object)) for shape in shapes.values())
+    if not expected <= path.stat().st_size <= expected + LARGEST_DESCRIPTION:
+        raise UserError(f"{WEIGHTS} has not the size of the network described; the folder is damaged.")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise UserError(f"{WEIGHTS} is not the file that {DESCRIPTION} was written for (hash differs).")
+    try:
+        tensors: dict[str, np.ndarray] = safetensors.numpy.load(content)
+    except Exception as error:  # the parser raises its own types for each kind of damage
+        raise UserError(f"{WEIGHTS} is not a readable safetensors file ({type(error).__name__}).") from None
+    if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
+        raise UserError(f"{WEIGHTS} does not hold the arrays of the network described.")
+    if any(tensor.dtype != np.float32 or not np.isfinite(tensor).all() for tensor in tensors.values()):
+        raise UserError(f"{WEIGHTS} holds numbers that are not finite float32; refused.")
+    return tensors

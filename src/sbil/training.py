@@ -1,0 +1,185 @@
+"""Training: `train` is one run as a pure function; `train_many` is R runs at once, watched while they go.
+
+A run's randomness depends on its key and the number of the update only, so neither chunks nor company change it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from sbil import devices
+from sbil.algorithms.base import Algorithm, Metrics
+from sbil.dataset import Dataset, Spec
+from sbil.errors import UserError
+
+CHUNK = 500  # updates between two reports to the host
+# Beyond these a run counts as diverged: stable runs stay one to two orders of magnitude below them.
+LARGEST_ENERGY = 1e4
+LARGEST_CHAIN = 1e4
+
+Make = Callable[[Spec, Any], Algorithm]
+
+
+def train(algorithm: Algorithm, updates: int, key: PRNGKeyArray, dataset: Dataset) -> tuple[Any, Metrics]:
+    """One run: (final state, metrics of every update). Pure; jit, vmap or differentiate it."""
+    state = algorithm.init(key, dataset)
+    return advance(algorithm, key, state, dataset, jnp.arange(updates))
+
+
+def advance(
+    algorithm: Algorithm, key: PRNGKeyArray, state: Any, dataset: Dataset, updates: Array
+) -> tuple[Any, Metrics]:
+    """Carry a state through the updates with the given numbers."""
+
+    def step(state: Any, update: Array) -> tuple[Any, Metrics]:
+        # Number 0 of the run's key belongs to init.
+        return algorithm.update(jax.random.fold_in(key, update + 1), state, dataset)
+
+    return jax.lax.scan(step, state, updates)
+
+
+class Report(NamedTuple):
+    """What is known after a chunk of updates; arrays have one entry a run."""
+
+    update: int
+    updates: int
+    metrics: dict[str, np.ndarray]  # means over the chunk
+    diverged: np.ndarray
+
+
+class Trained(NamedTuple):
+    """R finished runs."""
+
+    states: Any  # of the algorithm, stacked along a leading axis of R
+    metrics: dict[str, np.ndarray]  # [chunks, R], means over each chunk
+    updates: np.ndarray  # [chunks], the number of updates done at the end of each chunk
+    diverged_at: np.ndarray  # [R], the update by which the run was found diverged, or -1
+    seconds: float
+
+    @property
+    def diverged(self) -> np.ndarray:
+        """[R], whether the run left the range in which its numbers mean anything."""
+        return self.diverged_at >= 0
+
+
+def train_many(
+    make: Make,
+    spec: Spec,
+    config: Any,
+    dataset: Dataset,
+    keys: PRNGKeyArray,
+    updates: int = 10_000,
+    watch: Callable[[Report], None] | None = None,
+) -> Trained:
+    """R runs in one compiled program, spread over all local devices.
+
+    config: float fields may be arrays [R], one value a run: a sweep is the same program.
+    dataset: as from `make_dataset` with R draws; the pool is shared.
+    keys: [R], one a run.
+    watch: called after every chunk of updates, for progress bars and metric files.
+    """
+    runs = len(keys)
+    if updates < 1:
+        raise UserError(f"updates must be a whole number from 1. Got {updates}.")
+    if len(dataset.labelled.size) != runs:
+        raise UserError(f"{runs} keys for {len(dataset.labelled.size)} draws; give one key a draw.")
+    started = time.perf_counter()
+    rows = (per_run(config, runs), keys, dataset.labelled, dataset.unlabelled)
+    args = devices.spread(jax.tree.map(_padder(runs), rows))
+    pool = devices.share(dataset.pool)
+    states = _init_program(make, spec)(*args, pool)
+    done = 0
+    history: list[dict[str, np.ndarray]] = []
+    numbers: list[int] = []
+    diverged_at = np.full(runs, -1)
+    while done < updates:
+        length = min(CHUNK, updates - done)
+        states, means = _chunk_program(make, spec, length)(*args, pool, states, jnp.int32(done))
+        done += length
+        metrics = {name: np.asarray(values)[:runs] for name, values in means.items()}
+        diverged_at[(diverged_at < 0) & has_diverged(metrics)] = done
+        history.append(metrics)
+        numbers.append(done)
+        if watch:
+            watch(Report(done, updates, metrics, diverged_at >= 0))
+    states = jax.tree.map(lambda leaf: leaf[:runs], states)
+    return Trained(
+        states,
+        {name: np.stack([metrics[name] for metrics in history]) for name in history[0]},
+        np.array(numbers),
+        diverged_at,
+        time.perf_counter() - started,
+    )
+
+
+def has_diverged(metrics: dict[str, np.ndarray]) -> np.ndarray:
+    """Which runs have numbers that are not finite, or energies or chains that have exploded."""
+    bad = ~np.isfinite(np.stack(list(metrics.values()))).all(axis=0)
+    for name, limit in (("energy", LARGEST_ENERGY), ("energy_gap", LARGEST_ENERGY), ("chain_size", LARGEST_CHAIN)):
+        if name in metrics:
+            bad |= np.abs(metrics[name]) > limit
+    return bad
+
+
+def per_run(config: Any, runs: int) -> Any:
+    """The config with every float as an array [R]: a shared value is repeated."""
+
+    def spread(value: Any) -> np.ndarray:
+        array = np.asarray(value, np.float32)
+        if array.shape not in ((), (runs,)):
+            raise UserError(f"a setting has {array.shape} values for {runs} runs; give one, or one a run.")
+        return np.broadcast_to(array, (runs,))
+
+    return jax.tree.map(spread, config)
+
+
+def select(states: Any, run: int) -> Any:
+    """The state of one run out of the stacked states of many."""
+    return jax.tree.map(lambda leaf: leaf[run], states)
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """Trees of one structure as one tree with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _padder(runs: int) -> Callable[[Any], Any]:
+    """Repeat the last run until the runs divide evenly over the devices; the extra ones are dropped again."""
+    rows = np.minimum(np.arange(devices.padded(runs)), runs - 1)
+    return lambda leaf: leaf[rows] if len(rows) > runs else leaf
+
+
+@lru_cache(maxsize=64)
+def _init_program(make: Make, spec: Spec) -> Any:
+    def init(config: Any, key: Array, labelled: Any, unlabelled: Any, pool: Any) -> Any:
+        return make(spec, config).init(key, Dataset(pool, labelled, unlabelled))
+
+    return _over_runs(init, runs=(True, True, True, True, False))
+
+
+@lru_cache(maxsize=64)
+def _chunk_program(make: Make, spec: Spec, length: int) -> Any:
+    def chunk(config: Any, key: Array, labelled: Any, unlabelled: Any, pool: Any, state: Any, first: Array) -> Any:
+        algorithm, dataset = make(spec, config), Dataset(pool, labelled, unlabelled)
+        state, metrics = advance(algorithm, key, state, dataset, first + jnp.arange(length))
+        return state, {name: values.mean() for name, values in metrics.items()}
+
+    return _over_runs(chunk, runs=(True, True, True, True, False, True, False), donate=5)
+
+
+def _over_runs(function: Any, runs: tuple[bool, ...], donate: int | None = None) -> Any:
+    """jit(shard(vmap(function))): arguments marked in `runs` have the runs as first axis, others are shared."""
+    mapped = jax.vmap(function, in_axes=tuple(0 if each else None for each in runs))
+    specs = tuple(devices.RUNS if each else devices.SHARED for each in runs)
+    sharded = jax.shard_map(
+        mapped, mesh=devices.mesh(), in_specs=specs, out_specs=devices.RUNS, check_vma=False
+    )
+    return jax.jit(sharded, donate_argnums=() if donate is None else donate)
