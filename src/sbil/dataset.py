@@ -155,7 +155,11 @@ def make_dataset(
     """
     if draws is None:
         whole = make_dataset(
-            demonstrations, [np.arange(len(demonstrations))], thin=thin, thin_offset=thin_offset, capacity=capacity
+            demonstrations,
+            [np.arange(len(demonstrations))],
+            thin=thin,
+            thin_offset=thin_offset,
+            capacity=capacity,
         )
         return Dataset(whole.pool, *(Rows(r.indices[0], r.size[0]) for r in (whole.labelled, whole.unlabelled)))
     lengths = demonstrations.lengths

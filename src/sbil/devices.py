@@ -1,5 +1,6 @@
 """The devices that runs are spread over: every GPU, or one JAX device a CPU core."""
 
+import contextlib
 import os
 from functools import cache
 from typing import Any
@@ -15,10 +16,9 @@ def prepare() -> None:
         return
     if "JAX_NUM_CPU_DEVICES" in os.environ:
         return
-    try:
-        jax.config.update("jax_num_cpu_devices", max(len(os.sched_getaffinity(0)), 1))
-    except (RuntimeError, AttributeError):
-        pass  # JAX runs already, or this system cannot tell its cores: one device does
+    # RuntimeError: JAX runs already; AttributeError: this system cannot tell its cores. One device does then.
+    with contextlib.suppress(RuntimeError, AttributeError):
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
 @cache

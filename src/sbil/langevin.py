@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 State = Float[Array, "chains *observation"]
 Energy = Callable[[State], Float[Array, " chains"]]
+Number = float | Array
 Uniform = Callable[[PRNGKeyArray, int], State]
 
 
@@ -20,9 +21,7 @@ def uniform(low: Array, high: Array) -> Uniform:
     return draw
 
 
-def chain(
-    key: PRNGKeyArray, energy: Energy, states: State, length: int, step_size: Scalar, noise: Scalar
-) -> State:
+def chain(key: PRNGKeyArray, energy: Energy, states: State, length: int, step_size: Number, noise: Number) -> State:
     """Run every chain for `length` steps of s <- s - step_size * dE/ds + noise * N(0, I).
 
     The stationary law is near exp(-E / T) with temperature T = noise^2 / (2 * step_size).
@@ -56,9 +55,9 @@ def sample(
     *,
     count: int,
     length: int,
-    step_size: Scalar,
-    noise: Scalar,
-    restart: Scalar,
+    step_size: Number,
+    noise: Number,
+    restart: Number,
 ) -> tuple[State, Float[Array, "size *observation"]]:
     """(samples, buffer): continue `count` chains of the buffer, each restarted afresh with probability `restart`.
 

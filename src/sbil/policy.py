@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,8 +78,8 @@ class Policy:
         """E(s), low where the training states were dense (meaningful for EDM)."""
         return np.asarray(energy(jnp.asarray(self.logits(observations))))
 
-    def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write the folder `path`, whole or not at all."""
+    def save(self, path: str | Path, overwrite: bool = False, extra: Mapping[str, bytes] | None = None) -> None:
+        """Write the folder `path`, whole or not at all; `extra` files (metrics, say) go beside the policy."""
         weights = safetensors.numpy.save(_tensors(self))
         description = {
             "format": FORMAT,
@@ -91,6 +92,8 @@ class Policy:
             "provenance": dict(self.provenance),
         }
         with files.new_folder(Path(path), overwrite) as folder:
+            for name, content in (extra or {}).items():
+                files.write_bytes(folder / name, content)
             files.write_bytes(folder / WEIGHTS, weights)
             files.write_text(folder / DESCRIPTION, json.dumps(description, indent=2, sort_keys=True) + "\n")
 
@@ -132,7 +135,7 @@ def _load(path: Path) -> Policy:
     description = _description(path / DESCRIPTION)
     sizes = description["network"]["sizes"]
     shapes: dict[str, tuple[int, ...]] = {}
-    for index, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for index, (inputs, outputs) in enumerate(pairwise(sizes)):
         shapes[f"layers.{index}.weight"] = (inputs, outputs)
         shapes[f"layers.{index}.bias"] = (outputs,)
     if description["standardised"]:
@@ -187,11 +190,10 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         and 2 <= len(sizes) <= 64
         and all(type(size) is int and 0 < size <= LARGEST_WIDTH for size in sizes)
     )
-    ends = (sizes[0], sizes[-1]) if good_sizes else (None, None)
+    ends = (sizes[0], sizes[-1]) if sizes and good_sizes else (None, None)
     return {
         "the network's kind": network.get("kind") == "mlp",
-        "the network's activation": isinstance(network.get("activation"), str)
-        and network["activation"] in ACTIVATIONS,
+        "the network's activation": isinstance(network.get("activation"), str) and network["activation"] in ACTIVATIONS,
         "the list of layer sizes": good_sizes,
         "the list of observation names": _names(description.get("observation_names"), ends[0]),
         "the list of action names": _names(description.get("action_names"), ends[1]),

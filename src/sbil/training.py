@@ -17,6 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from sbil import devices
 from sbil.algorithms.base import Algorithm, Metrics
+from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Spec
 from sbil.errors import UserError
 
@@ -78,6 +79,7 @@ def train_many(
     keys: PRNGKeyArray,
     updates: int = 10_000,
     watch: Callable[[Report], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Trained:
     """R runs in one compiled program, spread over all local devices.
 
@@ -85,6 +87,7 @@ def train_many(
     dataset: as from `make_dataset` with R draws; the pool is shared.
     keys: [R], one a run.
     watch: called after every chunk of updates, for progress bars and metric files.
+    checkpoint: where the state is kept now and then, and taken up again after an interruption.
     """
     runs = len(keys)
     if updates < 1:
@@ -96,34 +99,47 @@ def train_many(
     args = devices.spread(jax.tree.map(_padder(runs), rows))
     pool = devices.share(dataset.pool)
     states = _init_program(make, spec)(*args, pool)
-    done = 0
-    history: list[dict[str, np.ndarray]] = []
-    numbers: list[int] = []
-    diverged_at = np.full(runs, -1)
+    done, history, diverged_at = 0, list[dict[str, np.ndarray]](), np.full(runs, -1)
+    if checkpoint and (saved := checkpoint.load(states)):
+        done, states = saved.done, devices.spread(saved.tree)
+        history = [_arrays(metrics) for metrics in saved.notes["history"]]
+        diverged_at = np.array(saved.notes["diverged_at"])
     while done < updates:
         length = min(CHUNK, updates - done)
         states, means = _chunk_program(make, spec, length)(*args, pool, states, jnp.int32(done))
         done += length
-        metrics = {name: np.asarray(values)[:runs] for name, values in means.items()}
-        diverged_at[(diverged_at < 0) & has_diverged(metrics)] = done
-        history.append(metrics)
-        numbers.append(done)
+        history.append({name: np.asarray(values)[:runs] for name, values in means.items()})
+        diverged_at[(diverged_at < 0) & has_diverged(history[-1])] = done
+        if checkpoint and checkpoint.due() and done < updates:
+            notes = {"history": [_lists(metrics) for metrics in history], "diverged_at": diverged_at.tolist()}
+            checkpoint.save(done, states, notes)
         if watch:
-            watch(Report(done, updates, metrics, diverged_at >= 0))
-    states = jax.tree.map(lambda leaf: leaf[:runs], states)
+            watch(Report(done, updates, history[-1], diverged_at >= 0))
     return Trained(
-        states,
+        jax.tree.map(lambda leaf: leaf[:runs], states),
         {name: np.stack([metrics[name] for metrics in history]) for name in history[0]},
-        np.array(numbers),
+        np.minimum(CHUNK * np.arange(1, len(history) + 1), updates),
         diverged_at,
         time.perf_counter() - started,
     )
 
 
+def _lists(metrics: dict[str, np.ndarray]) -> dict[str, list[float]]:
+    return {name: values.tolist() for name, values in metrics.items()}
+
+
+def _arrays(metrics: dict[str, list[float]]) -> dict[str, np.ndarray]:
+    return {name: np.array(values, np.float32) for name, values in metrics.items()}
+
+
 def has_diverged(metrics: dict[str, np.ndarray]) -> np.ndarray:
     """Which runs have numbers that are not finite, or energies or chains that have exploded."""
     bad = ~np.isfinite(np.stack(list(metrics.values()))).all(axis=0)
-    for name, limit in (("energy", LARGEST_ENERGY), ("energy_gap", LARGEST_ENERGY), ("chain_size", LARGEST_CHAIN)):
+    for name, limit in (
+        ("energy", LARGEST_ENERGY),
+        ("energy_gap", LARGEST_ENERGY),
+        ("chain_size", LARGEST_CHAIN),
+    ):
         if name in metrics:
             bad |= np.abs(metrics[name]) > limit
     return bad
@@ -179,7 +195,5 @@ def _over_runs(function: Any, runs: tuple[bool, ...], donate: int | None = None)
     """jit(shard(vmap(function))): arguments marked in `runs` have the runs as first axis, others are shared."""
     mapped = jax.vmap(function, in_axes=tuple(0 if each else None for each in runs))
     specs = tuple(devices.RUNS if each else devices.SHARED for each in runs)
-    sharded = jax.shard_map(
-        mapped, mesh=devices.mesh(), in_specs=specs, out_specs=devices.RUNS, check_vma=False
-    )
+    sharded = jax.shard_map(mapped, mesh=devices.mesh(), in_specs=specs, out_specs=devices.RUNS, check_vma=False)
     return jax.jit(sharded, donate_argnums=() if donate is None else donate)

@@ -3,7 +3,17 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import jax
 import optax
@@ -21,7 +31,7 @@ class State(Protocol):
     """What an algorithm carries from update to update; `network` is the part that acts and is saved."""
 
     @property
-    def network(self) -> Any: ...  # noqa: D102
+    def network(self) -> Any: ...
 
 
 class Algorithm(NamedTuple):
@@ -48,14 +58,19 @@ class Entry(NamedTuple):
 
 
 def setting(
-    default: Any, meaning: str, symbol: str = "", low: float = 0, high: float = math.inf, open_low: bool = False
+    default: Any,
+    meaning: str,
+    symbol: str = "",
+    low: float = 0,
+    high: float = math.inf,
+    open_low: bool = False,
 ) -> Any:
     """A field of a Config: its default, its meaning, its symbol in the paper and the range it must lie in."""
     metadata = {"meaning": meaning, "symbol": symbol, "low": low, "high": high, "open_low": open_low}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting,))
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
     """Make a class of settings a frozen dataclass and a pytree: floats are leaves, so a sweep is a vmap."""
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)

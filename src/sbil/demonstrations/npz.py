@@ -69,7 +69,15 @@ def load(path: Path) -> Demonstrations:
         return _assemble(arrays)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except (zipfile.BadZipFile, ValueError, EOFError, KeyError, OSError, NotImplementedError, RuntimeError) as error:
+    except (
+        zipfile.BadZipFile,
+        ValueError,
+        EOFError,
+        KeyError,
+        OSError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         if isinstance(error, PermissionError):
             raise UserError(f"{path}: not allowed to read this file.") from None
         raise UserError(

@@ -17,7 +17,13 @@ from sbil.policy import Policy
 
 
 def collect(
-    environment: Environment, policy: Policy, trajectories: int, seed: int, *, greedy: bool, provenance: dict[str, Any]
+    environment: Environment,
+    policy: Policy,
+    trajectories: int,
+    seed: int,
+    *,
+    greedy: bool,
+    provenance: dict[str, Any],
 ) -> Demonstrations:
     """`trajectories` whole episodes of a policy."""
     if trajectories < 1:
@@ -30,7 +36,12 @@ def collect(
         tuple(_trajectory(*(column[i] for column in recorded)) for i in range(trajectories)),
         action_names=environment.action_names,
         observation_names=environment.observation_names,
-        provenance={"environment": environment.name, "mode": "greedy" if greedy else "sampled", "seed": seed, **provenance},
+        provenance={
+            "environment": environment.name,
+            "mode": "greedy" if greedy else "sampled",
+            "seed": seed,
+            **provenance,
+        },
     )
 
 
@@ -58,5 +69,8 @@ def _trajectory(observations: np.ndarray, actions: np.ndarray, terminals: np.nda
     terminal = bool(terminals.any())
     length = int(terminals.argmax()) + 1 if terminal else len(actions)
     return Trajectory(
-        observations[: length + 1].copy(), actions[:length].astype(np.int32), terminal=terminal, truncated=not terminal
+        observations[: length + 1].copy(),
+        actions[:length].astype(np.int32),
+        terminal=terminal,
+        truncated=not terminal,
     )

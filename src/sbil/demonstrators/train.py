@@ -116,7 +116,11 @@ def main() -> None:
     command = tyro.cli(Command, prog="python -m sbil.demonstrators.train")
     environment = environments.get(command.environment)
     acting, settings = train(command.environment, command.algorithm)
-    provenance = {"environment": environment.name, "algorithm": f"stable-baselines3 {command.algorithm}", **settings}
+    provenance = {
+        "environment": environment.name,
+        "algorithm": f"stable-baselines3 {command.algorithm}",
+        **settings,
+    }
     folder = command.out / f"{environment.name}-{command.algorithm}"
     policy = Policy(acting, environment.observation_names, environment.action_names, provenance=provenance)
     policy.save(folder, overwrite=True)

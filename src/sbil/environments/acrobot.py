@@ -27,9 +27,7 @@ def reset(key: PRNGKeyArray) -> AcrobotState:
 def observe(state: AcrobotState) -> Float[Array, "6"]:
     """Cosine and sine of both angles, and both velocities."""
     first, second, first_speed, second_speed = state
-    return jnp.stack(
-        [jnp.cos(first), jnp.sin(first), jnp.cos(second), jnp.sin(second), first_speed, second_speed]
-    )
+    return jnp.stack([jnp.cos(first), jnp.sin(first), jnp.cos(second), jnp.sin(second), first_speed, second_speed])
 
 
 def _rates(state: AcrobotState, torque: Float[Array, ""]) -> AcrobotState:
@@ -83,7 +81,14 @@ ACROBOT = Environment(
     name="Acrobot-v1",
     spec=Spec((6,), 3),
     time_limit=500,
-    observation_names=("cos angle 1", "sin angle 1", "cos angle 2", "sin angle 2", "velocity 1", "velocity 2"),
+    observation_names=(
+        "cos angle 1",
+        "sin angle 1",
+        "cos angle 2",
+        "sin angle 2",
+        "velocity 1",
+        "velocity 2",
+    ),
     action_names=("torque -1", "no torque", "torque +1"),
     reset=reset,
     observe=observe,

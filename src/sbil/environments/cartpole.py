@@ -29,7 +29,7 @@ def reset(key: PRNGKeyArray) -> CartPoleState:
 
 def step(state: CartPoleState, action: Int[Array, ""]) -> tuple[CartPoleState, Float[Array, ""], Bool[Array, ""]]:
     """One explicit Euler step; the reward is 1 for every step taken."""
-    position, velocity, angle, spin = state
+    _, velocity, angle, spin = state
     force = jnp.where(action == 1, FORCE, -FORCE).astype(state.dtype)
     sine, cosine = jnp.sin(angle), jnp.cos(angle)
     pole = POLE_MASS * HALF_LENGTH

@@ -52,9 +52,7 @@ def evaluate(
 @lru_cache(maxsize=64)
 def _program(environment: Environment, logits: Callable[..., Any], episodes: int, greedy: bool) -> Any:
     play = jax.vmap(lambda parameters, key: _play(environment, logits, parameters, key, episodes, greedy))
-    sharded = jax.shard_map(
-        play, mesh=devices.mesh(), in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False
-    )
+    sharded = jax.shard_map(play, mesh=devices.mesh(), in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
     return jax.jit(sharded)
 
 
@@ -65,7 +63,12 @@ class _Episode(NamedTuple):
 
 
 def _play(
-    environment: Environment, logits: Callable[..., Any], parameters: Any, key: PRNGKeyArray, episodes: int, greedy: bool
+    environment: Environment,
+    logits: Callable[..., Any],
+    parameters: Any,
+    key: PRNGKeyArray,
+    episodes: int,
+    greedy: bool,
 ) -> Float[Array, " episodes"]:
     """Returns of one policy; stops as soon as its last episode has ended."""
     start_key, action_key = jax.random.split(key)

@@ -1,0 +1,135 @@
+"""Does run 0 end with the same bytes whatever company it is trained in, and on however many devices?"""
+
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import child
+from benchmarks.settings import Settings
+from benchmarks.tables import number, show
+from benchmarks.workload import Cell, chunks_of, make_cell, train_cell
+from sbil import devices
+from sbil.algorithms import EDMConfig
+from sbil.networks import MLP, policy_network
+from sbil.training import select
+
+Weights = list[np.ndarray]
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Train run 0 in many ways, compare it with the first way, print and return the comparison."""
+    counts = settings.runs or ((1, 7) if settings.quick else (1, 7, 25, 50))
+    updates = settings.updates or (50 if settings.quick else 500)
+    records = _compare("cpu", _on_cpu(counts, updates))
+    if settings.gpu:
+        records += _compare("gpu", _here(counts, updates))
+    _print(records, updates)
+    return {"updates": updates, "records": records}
+
+
+def _on_cpu(counts: tuple[int, ...], updates: int) -> list[tuple[dict[str, Any], Weights]]:
+    """Run 0 out of each number of runs and of 1 and 2 CPU devices; and the very first case once more."""
+    results = []
+    with TemporaryDirectory() as folder:
+        for devices_, runs in ((1, counts), (2, counts), (1, counts[:1])):
+            argument = {"counts": runs, "updates": updates, "folder": folder}
+            answer = child.call("benchmarks.determinism", argument, cpu_devices=devices_)
+            for count, path in zip(runs, answer["files"], strict=True):
+                with np.load(path) as arrays:
+                    weights = [arrays[name] for name in arrays.files]
+                results.append(({"runs": count, "devices": answer["devices"]}, weights))
+    return results
+
+
+def _here(counts: tuple[int, ...], updates: int) -> list[tuple[dict[str, Any], Weights]]:
+    """The same on the devices of this process."""
+    facts = [{"runs": runs, "devices": devices.describe()["devices"]} for runs in (*counts, counts[0])]
+    return [(fact, train_run_0(fact["runs"], updates)) for fact in facts]
+
+
+def train_run_0(runs: int, updates: int) -> Weights:
+    """The weights of run 0 after training it beside the others."""
+    with chunks_of(updates):
+        trained = train_cell(make_cell(runs), EDMConfig(), updates)
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(select(trained.states.network, 0))]
+
+
+def _compare(platform: str, results: list[tuple[dict[str, Any], Weights]]) -> list[dict[str, Any]]:
+    """Every result against the first."""
+    cell = make_cell(1)
+    reference = _flat(results[0][1])
+    expected = _logits(cell, results[0][1])
+    records = []
+    for facts, weights in results:
+        flat, logits = _flat(weights), _logits(cell, weights)
+        record = {
+            "platform": platform,
+            **facts,
+            "equal bytes": flat.tobytes() == reference.tobytes(),
+            "largest difference of weights": float(np.abs(flat - reference).max()),
+            "largest difference of logits": float(np.abs(logits - expected).max()),
+            "largest logit": float(np.abs(expected).max()),
+            "equal greedy actions": float((logits.argmax(axis=1) == expected.argmax(axis=1)).mean()),
+        }
+        records.append(record)
+    return records
+
+
+def _flat(weights: Weights) -> np.ndarray:
+    return np.concatenate([leaf.ravel() for leaf in weights])
+
+
+def _logits(cell: Cell, weights: Weights) -> np.ndarray:
+    """Logits at the states that run 0 was trained on."""
+    structure = jax.tree.structure(policy_network(jax.random.key(0), cell.spec))
+    network: MLP = jax.tree.unflatten(structure, weights)
+    pool = cell.dataset.pool
+    return np.asarray(network(pool.observations[pool.row[cell.dataset.labelled.indices[0]]]))
+
+
+def _print(records: list[dict[str, Any]], updates: int) -> None:
+    columns = [
+        "device",
+        "devices",
+        "runs",
+        "runs a device",
+        "equal bytes",
+        "largest logit difference",
+        "equal actions",
+    ]
+    rows = [
+        [
+            record["platform"],
+            str(record["devices"]),
+            str(record["runs"]),
+            str(-(-record["runs"] // record["devices"])),
+            "yes" if record["equal bytes"] else "no",
+            number(record["largest difference of logits"]),
+            f"{record['equal greedy actions']:.1%}",
+        ]
+        for record in records
+    ]
+    caption = (
+        f"Run 0 after {updates} updates against the first line of the same kind of device (the last line repeats it)."
+        f" Its largest logit is {number(records[0]['largest logit'])}."
+    )
+    show("Does company change a run?", columns, rows, caption)
+
+
+def save_runs(counts: list[int], updates: int, folder: str) -> dict[str, Any]:
+    """In the child: train each case and leave run 0's weights in files."""
+    size = devices.describe()["devices"]
+    files = []
+    for runs in counts:
+        files.append(str(Path(folder) / f"{size}-{runs}.npz"))
+        np.savez(files[-1], *train_run_0(runs, updates))
+    return {"devices": size, "files": files}
+
+
+if __name__ == "__main__":
+    print(json.dumps(save_runs(**json.loads(sys.argv[1]))))

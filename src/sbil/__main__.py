@@ -1,0 +1,5 @@
+"""python -m sbil."""
+
+from sbil.cli import main
+
+main()

@@ -1,0 +1,74 @@
+"""Checkpoints: training that was interrupted goes on where it was, and ends with the same bytes."""
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from sbil import files
+
+SECONDS_BETWEEN = 20.0
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds."""
+
+    done: int
+    tree: Any
+    notes: dict[str, Any]
+
+
+@dataclass
+class Checkpoint:
+    """One file that holds the state of training now and then; removed when training is over.
+
+    identity: everything the training depends on; a checkpoint of another identity is not used.
+    """
+
+    path: Path
+    identity: dict[str, Any]
+    _last: float = field(default_factory=time.monotonic)
+
+    @property
+    def _name(self) -> str:
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True, default=str).encode()).hexdigest()
+
+    def due(self) -> bool:
+        """Whether enough time has passed to write again."""
+        return time.monotonic() - self._last >= SECONDS_BETWEEN
+
+    def save(self, done: int, tree: Any, notes: dict[str, Any]) -> None:
+        """Write the state after `done` updates, with notes that JSON can hold."""
+        leaves = {f"{i:04d}": np.ascontiguousarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+        content = safetensors.numpy.save(leaves, metadata={"identity": self._name, "notes": json.dumps([done, notes])})
+        files.write_bytes(self.path, content)
+        self._last = time.monotonic()
+
+    def load(self, like: Any) -> Saved | None:
+        """What was saved, its tree shaped as `like`; or nothing if there is no usable checkpoint."""
+        if not self.path.is_file():
+            return None
+        try:
+            with safetensors.safe_open(self.path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                if metadata.get("identity") != self._name:
+                    return None
+                leaves = [file.get_tensor(name) for name in sorted(file.keys())]
+            done, notes = json.loads(metadata["notes"])
+        except (OSError, ValueError, KeyError, safetensors.SafetensorError):
+            return None  # damaged: begin again
+        expected, structure = jax.tree.flatten(like)
+        if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in expected]:
+            return None
+        return Saved(done, jax.tree.unflatten(structure, leaves), notes)
+
+    def remove(self) -> None:
+        """Delete the file: training is over."""
+        self.path.unlink(missing_ok=True)

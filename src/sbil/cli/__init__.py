@@ -1,0 +1,112 @@
+"""The command line: one file a command; each is a dataclass that tyro turns into options.
+
+Nothing here imports JAX before a command runs, so that help and mistakes answer at once.
+"""
+
+import contextlib
+import errno
+import io
+import os
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from sbil.errors import UserError, unknown
+from sbil.version import __version__
+
+COMMANDS = {
+    "quickstart": "train BC and EDM on CartPole and compare them (a few minutes)",
+    "train": "demonstrations -> a policy folder",
+    "evaluate": "a policy folder -> live returns, or agreement with held-out decisions",
+    "demos": "collect demonstrations from a demonstrator that ships",
+    "reproduce": "a grid of experiments -> results that a second call continues",
+    "algorithms": "list the algorithms, their presets and settings",
+    "info": "versions and devices, for bug reports",
+}
+
+# What a disk can refuse; everything else that the system reports is a fault of ours and shows its traceback.
+DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE)
+
+HELP = f"""usage: sbil COMMAND [options]      (sbil COMMAND --help says more)
+
+Learn a policy from recorded decisions alone: no reward, no simulator, no second try.
+
+commands:
+{chr(10).join(f"  {name:12} {summary}" for name, summary in COMMANDS.items())}
+
+examples:
+  sbil quickstart
+  sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz
+  sbil train edm --data demos.npz --out policy/
+  sbil evaluate policy/ --env CartPole-v1
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and leave: 0 done, 2 the user can mend it, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _dispatch(words)
+    except UserError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was finished is kept, and the same command goes on from there.", file=sys.stderr)
+        _leave(130)
+    except BrokenPipeError:
+        _leave(0)
+    except OSError as error:
+        if error.errno not in DISK_TROUBLE:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror}; nothing already written was changed.")
+
+
+def _dispatch(words: list[str]) -> None:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(HELP, end="")
+    elif words[0] in ("-V", "--version"):
+        print(f"sbil {__version__}")
+    elif words[0] not in COMMANDS:
+        raise unknown("command", words[0], COMMANDS)
+    else:
+        module = import_module(f"sbil.cli.{words[0]}")
+        module.run(parse(module.Command, f"sbil {words[0]}", words[1:], module.EXAMPLES))
+
+
+def parse(command: Any, program: str, words: list[str], examples: Sequence[str]) -> Any:
+    """Options to a dataclass by tyro, with examples after its help and its boxed complaints brought to one line."""
+    import tyro
+
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(command, prog=program, args=words, config=(tyro.conf.FlagCreatePairsOff,))
+    except SystemExit as leaving:
+        if leaving.code in (0, None):
+            print("examples:", *(f"  {example}" for example in examples), sep="\n")
+            raise
+        raise UserError(f"{_one_line(complaint.getvalue())} (see {program} --help)") from None
+
+
+def _one_line(box: str) -> str:
+    """The first part of tyro's box of complaint, without its frame."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │╭╮╰╯") for line in box.splitlines()]
+    body = [line for line in lines[1:] if line]
+    rule = next((i for i, line in enumerate(body) if set(line) <= {"─"}), len(body))
+    return " ".join(body[:rule]) or "these options could not be read"
+
+
+def _fail(message: str) -> None:
+    print(f"sbil: {' '.join(message.split())}", file=sys.stderr)
+    _leave(2)
+
+
+def _leave(status: int) -> None:
+    """Leave without the interpreter's own complaints about a closed pipe."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    if status != 2 and sys.stdout.closed:
+        os._exit(status)
+    raise SystemExit(status)

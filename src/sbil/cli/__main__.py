@@ -1,0 +1,5 @@
+"""python -m sbil.cli."""
+
+from sbil.cli import main
+
+main()

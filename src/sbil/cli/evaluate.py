@@ -1,0 +1,95 @@
+"""sbil evaluate: a policy folder -> live returns, or agreement with held-out decisions."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+EXAMPLES = (
+    "sbil evaluate policy/ --env CartPole-v1 --episodes 300",
+    "sbil evaluate policy/ --data held_out.npz --json",
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Score a finished policy: live in an environment, or against recorded decisions."""
+
+    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    """The policy folder."""
+    env: str | None = None
+    """Play in this environment: CartPole-v1 or Acrobot-v1."""
+    data: Path | None = None
+    """Compare with the decisions in this file (NPZ)."""
+    episodes: int = 300
+    """Episodes to play."""
+    seed: int = 0
+    """Seed of the episodes."""
+    sampled: bool = False
+    """Draw actions from the policy instead of taking the most probable one."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+def run(command: Command) -> None:
+    """Score and print."""
+    from sbil.errors import UserError
+    from sbil.policy import Policy
+
+    if (command.env is None) == (command.data is None):
+        raise UserError("give --env NAME to play, or --data FILE to compare with recorded decisions (one of them).")
+    policy = Policy.load(command.policy)
+    if command.env:
+        result = live(command, policy)
+        text = (
+            f"{command.env}: mean return {result['mean']:.2f} [{result['low']:.2f}, {result['high']:.2f}] over "
+            f"{result['episodes']} episodes (min {result['min']:g}, max {result['max']:g}); "
+            f"scaled {result['scaled']:.3f} (random 0, demonstrator 1)"
+        )
+    else:
+        from sbil import demonstrations
+        from sbil.evaluation.agreement import agreement
+
+        result = agreement(policy, demonstrations.load(Path(str(command.data))))
+        text = (
+            f"{result['accuracy']:.1%} agreement on {result['steps']} recorded decisions, log-loss "
+            f"{result['log_loss']:.3f} (always the commonest action: {result['majority_accuracy']:.1%})"
+        )
+    print(json.dumps(result) if command.json else text)
+
+
+def live(command: Command, policy: Any) -> dict[str, Any]:
+    """Play, and summarise with an interval over episodes."""
+    from sbil import environments
+    from sbil.errors import UserError
+    from sbil.evaluation import Policies, call, evaluate
+    from sbil.keys import named
+    from sbil.reports.statistics import bootstrap
+    from sbil.training import stack
+
+    environment = environments.get(str(command.env))
+    shape, actions = (len(policy.observation_names),), len(policy.action_names)
+    if environment.spec != (shape, actions) or policy.standardisation:
+        raise UserError(
+            f"the policy sees {shape[0]} numbers and has {actions} actions; {environment.name} shows "
+            f"{environment.spec.observation_shape[0]} and takes {environment.spec.actions}."
+        )
+    key = named("sbil evaluate", environment.name, command.seed)
+    policies = Policies(call, stack([policy.network]))
+    returns = evaluate(environment, policies, key, command.episodes, greedy=not command.sampled)[0]
+    low, high = bootstrap(returns)
+    measured = environments.returns()[environment.name]
+    demonstrator, modes = next(iter(measured["demonstrators"].items()))
+    zero, one = environments.scale(environment.name, demonstrator, next(iter(modes)))
+    return {
+        "environment": environment.name,
+        "episodes": len(returns),
+        "mean": float(returns.mean()),
+        "low": low,
+        "high": high,
+        "min": float(returns.min()),
+        "max": float(returns.max()),
+        "scaled": (float(returns.mean()) - zero) / (one - zero),
+    }

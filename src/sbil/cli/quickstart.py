@@ -1,0 +1,60 @@
+"""sbil quickstart: the first thing to run."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+EXAMPLES = (
+    "sbil quickstart",
+    "sbil quickstart --out /tmp/first --runs 20 --json",
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Train BC and EDM on CartPole from 1, 3 and 7 thinned demonstrations, 10 runs each, and compare them.
+
+    Every run has the paper's full budget: 10,000 updates, then 300 live episodes. Interrupt it when you like;
+    the same command goes on where it was.
+    """
+
+    out: Path = Path("quickstart")
+    """Folder for the results, the table and the figure."""
+    runs: int = 10
+    """Runs of each cell, each with its own draw of demonstrations."""
+    updates: int = 10_000
+    """Gradient updates of each run."""
+    episodes: int = 300
+    """Live episodes of each finished policy."""
+    json: bool = False
+    """Print the table as JSON."""
+
+
+def run(command: Command) -> None:
+    """Run, tabulate, draw, and say where to go next."""
+    from sbil import files
+    from sbil.cli.reproduce import print_results, run_cells
+    from sbil.experiments import Cell, Method
+    from sbil.reports import figures, tables
+
+    cells = [
+        Cell("CartPole-v1", "ppo", "sampled", 20, method, size, command.runs, 1, command.updates, command.episodes)
+        for method in (Method("bc"), Method("edm"))
+        for size in (1, 3, 7)
+    ]
+    results = run_cells(cells, command.out / "cells")
+    files.write_text(command.out / "table.md", tables.markdown(results, tables.with_interval))
+    figures.write(figures.against_size(results), command.out / "figure.png")
+    if command.json:
+        print(json.dumps({"cells": tables.rows(results), "differences": tables.differences(results)}))
+        return
+    print_results(results)
+    print(f"""
+The demonstrator scores 1 and a random network 0. Only every 20th decision was given, so one trajectory is 25 pairs.
+wrote {command.out}/figure.png (look at it), table.md, and cells/ with the return of every episode
+
+next:
+  sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz    demonstrations in a file
+  sbil train edm --data demos.npz --thin 20 --out policy/                   one policy from them
+  sbil evaluate policy/ --env CartPole-v1                                   and how good it is
+  sbil reproduce --env Acrobot-v1 --algorithms bc,edm --out results/        the paper's protocol, 50 runs a cell""")

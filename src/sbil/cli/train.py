@@ -1,0 +1,117 @@
+"""sbil train: demonstrations -> a policy folder."""
+
+import csv
+import io
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+EXAMPLES = (
+    "sbil train bc --data demos.npz --out policy/",
+    "sbil train edm --data demos.npz --out policy/ --thin 20 --set weight_decay=1",
+    "sbil train edm --preset released --data demos.npz --out policy/ --held-out 0.2 --json",
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """Train a policy on recorded demonstrations and write it to a folder.
+
+    An interrupted training goes on where it was when the same command is given again.
+    """
+
+    algorithm: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")]
+    """Which algorithm; `sbil algorithms` lists them."""
+    data: Path
+    """The demonstrations (NPZ)."""
+    out: Path
+    """The policy folder to write."""
+    preset: str = "default"
+    """A named set of settings of the algorithm."""
+    set: tuple[str, ...] = ()
+    """Settings to change, as name=value; `sbil algorithms edm` lists them."""
+    updates: int = 10_000
+    """Gradient updates."""
+    seed: int = 0
+    """Seed of initialisation, minibatches and chains."""
+    trajectories: int = 0
+    """Use only this many trajectories, drawn with --draw-seed; 0 uses all."""
+    draw_seed: int = 0
+    """Which random draw of trajectories."""
+    thin: int = 1
+    """Keep every k-th step of each trajectory."""
+    thin_offset: int = 0
+    """The first step kept."""
+    held_out: float = 0.0
+    """Share of the trajectories to keep out of training and score afterwards."""
+    overwrite: bool = False
+    """Replace the policy folder if it exists."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+def run(command: Command) -> None:
+    """Train, save, and say how well the policy agrees with the decisions."""
+    from sbil import demonstrations as demos
+    from sbil.checkpoint import Checkpoint
+    from sbil.cli.progress import bar, metrics_text
+    from sbil.errors import UserError
+    from sbil.evaluation.agreement import agreement
+    from sbil.fitting import fingerprint, fit_watched
+
+    if command.out.exists() and not command.overwrite:
+        raise UserError(f"{command.out} exists already; choose another --out, or replace it with --overwrite.")
+    data = demos.load(command.data)
+    if command.trajectories:
+        data = data.select(data.draw(command.trajectories, command.draw_seed))
+    training, held_out = data.split(command.held_out, command.draw_seed) if command.held_out else (data, None)
+    identity = {**asdict(command), "out": "", "overwrite": "", "json": "", "data": fingerprint(training)}
+    partial = command.out.with_name(f".{command.out.name}.partial")
+    checkpoint = Checkpoint(partial / "checkpoint.safetensors", identity)
+    with bar(command.updates, f"{command.algorithm} on {len(training)} trajectories") as advance:
+        policy, trained = fit_watched(
+            command.algorithm,
+            training,
+            seed=command.seed,
+            preset=command.preset,
+            settings=command.set,
+            updates=command.updates,
+            thin=command.thin,
+            thin_offset=command.thin_offset,
+            watch=lambda report: advance(report.update, metrics_text(report)),
+            checkpoint=checkpoint,
+        )
+    scores = {"training": agreement(policy, training, command.thin, command.thin_offset)}
+    if held_out:
+        scores["held_out"] = agreement(policy, held_out)
+    policy.save(command.out, command.overwrite, extra={"metrics.csv": metrics_csv(trained)})
+    shutil.rmtree(partial, ignore_errors=True)
+    report(command, scores, trained.seconds)
+
+
+def metrics_csv(trained: Any) -> bytes:
+    """The metrics of training, one line a chunk of updates."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["update", *trained.metrics])
+    for row, update in enumerate(trained.updates):
+        writer.writerow([update, *(f"{values[row, 0]:.6g}" for values in trained.metrics.values())])
+    return text.getvalue().encode()
+
+
+def report(command: Command, scores: dict[str, dict[str, float]], seconds: float) -> None:
+    """Say what was written and how well it agrees."""
+    if command.json:
+        print(json.dumps({"policy": str(command.out), "seconds": round(seconds, 2), **scores}))
+        return
+    print(f"wrote {command.out} ({command.algorithm}, {command.updates} updates, {seconds:.1f} s)")
+    for name, score in scores.items():
+        print(
+            f"{name.replace('_', '-')} decisions: {score['accuracy']:.1%} agreement on {score['steps']} steps, "
+            f"log-loss {score['log_loss']:.3f} (always the commonest action: {score['majority_accuracy']:.1%})"
+        )
+    print(f"next: sbil evaluate {command.out} --env NAME, or --data held_out.npz")

@@ -1,0 +1,121 @@
+"""Measures what random policies and the shipped demonstrators reach, and writes it down.
+
+    python -m sbil.experiments.returns
+
+writes environments/returns.json (the 0 and the 1 of scaled scores) and the card of every demonstrator.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sbil import demonstrators, environments, files
+from sbil.environments import Environment
+from sbil.evaluation import Policies, call, evaluate
+from sbil.keys import named
+from sbil.networks import policy_network
+from sbil.policy import Policy
+from sbil.training import stack
+
+EPISODES = 1000
+
+
+def summary(returns: np.ndarray) -> dict[str, Any]:
+    """Mean, spread and extremes of returns."""
+    return {
+        "mean": round(float(returns.mean()), 3),
+        "sd": round(float(returns.std(ddof=1)), 3),
+        "min": float(returns.min()),
+        "max": float(returns.max()),
+        "episodes": int(returns.size),
+    }
+
+
+def random_network(environment: Environment) -> np.ndarray:
+    """A thousand freshly initialised networks act greedily for one episode each."""
+    keys = jax.random.split(named("random network", environment.name), EPISODES)
+    networks = jax.vmap(lambda key: policy_network(key, environment.spec))(keys)
+    return evaluate(environment, Policies(call, networks), keys, episodes=1)
+
+
+def uniform_actions(environment: Environment) -> np.ndarray:
+    """Every action equally likely: a network of zeros, sampled."""
+    network = policy_network(jax.random.key(0), environment.spec)
+    zeros = jax.tree.map(lambda leaf: 0 * leaf[None], network)
+    return evaluate(environment, Policies(call, zeros), named("uniform", environment.name), EPISODES, greedy=False)
+
+
+def demonstrator(environment: Environment, policy: Policy, mode: str) -> np.ndarray:
+    """A demonstrator in one of its modes."""
+    key = named("demonstrator", environment.name)
+    return evaluate(environment, Policies(call, stack([policy.network])), key, EPISODES, greedy=mode == "greedy")
+
+
+def measure(environment: Environment) -> dict[str, Any]:
+    """Everything that is known about returns in one environment."""
+    prefix = f"{environment.name}-"
+    experts = {name.removeprefix(prefix): demonstrators.get(name) for name in demonstrators.names() if prefix in name}
+    return {
+        "random network": summary(random_network(environment)),
+        "uniform actions": summary(uniform_actions(environment)),
+        "demonstrators": {
+            name: {mode: summary(demonstrator(environment, policy, mode)) for mode in modes(name)}
+            for name, policy in experts.items()
+        },
+    }
+
+
+def modes(name: str) -> tuple[str, ...]:
+    """The modes of a demonstrator: the outputs of DQN are values and not logits, so it is not sampled."""
+    return ("greedy",) if name == "dqn" else demonstrators.MODES
+
+
+def card(name: str, policy: Policy, measured: dict[str, Any]) -> str:
+    """The card that ships with a demonstrator."""
+    settings = policy.provenance
+    rows = "\n".join(
+        f"| {mode} | {m['mean']} | {m['sd']} | {m['min']:g} | {m['max']:g} | {m['episodes']} |"
+        for mode, m in measured.items()
+    )
+    lines = "\n".join(f"| {key} | {json.dumps(value)} |" for key, value in settings.items())
+    return f"""# {name}
+
+A demonstrator for {settings["environment"]}, trained by reinforcement learning with {settings["algorithm"]}:
+
+    python -m sbil.demonstrators.train {settings["environment"]} {name.rsplit("-", 1)[1]} --out demonstrators/
+
+Returns, measured in the JAX environment by `python -m sbil.experiments.returns`:
+
+| actions | mean | sd | min | max | episodes |
+|---|---|---|---|---|---|
+{rows}
+
+Trained with:
+
+| setting | value |
+|---|---|
+{lines}
+
+It is here to be imitated. It was chosen by its return in the environment, as demonstrators are; nothing that
+learns from it may be.
+"""
+
+
+def main() -> None:
+    """Measure all environments and write the registry and the cards."""
+    measured = {name: measure(environment) for name, environment in environments.ENVIRONMENTS.items()}
+    content = {"measured_by": "python -m sbil.experiments.returns", "environments": measured}
+    target = Path(environments.__file__).with_name("returns.json")
+    files.write_text(target, json.dumps(content, indent=2) + "\n")
+    for name in demonstrators.names():
+        environment, algorithm = name.rsplit("-", 1)
+        text = card(name, demonstrators.get(name), measured[environment]["demonstrators"][algorithm])
+        files.write_text(demonstrators.folder() / name / "README.md", text)
+    print(json.dumps(measured, indent=2))
+
+
+if __name__ == "__main__":
+    main()

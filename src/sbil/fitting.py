@@ -1,0 +1,105 @@
+"""From demonstrations to a policy in one call."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from sbil import algorithms, devices
+from sbil.checkpoint import Checkpoint
+from sbil.dataset import make_dataset, spec_of
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+from sbil.keys import named
+from sbil.policy import Policy
+from sbil.training import Report, Trained, select, train_many
+from sbil.version import __version__
+
+
+def fit(
+    algorithm: str,
+    demonstrations: Demonstrations,
+    *,
+    seed: int = 0,
+    preset: str = "default",
+    settings: tuple[str, ...] = (),
+    updates: int = 10_000,
+    thin: int = 1,
+    thin_offset: int = 0,
+) -> Policy:
+    """Train `algorithm` on demonstrations; the same seed on the same machine gives the same policy, byte for byte.
+
+    settings: changes to the preset, as name=value.
+    """
+    policy, _ = fit_watched(
+        algorithm,
+        demonstrations,
+        seed=seed,
+        preset=preset,
+        settings=settings,
+        updates=updates,
+        thin=thin,
+        thin_offset=thin_offset,
+    )
+    return policy
+
+
+def fit_watched(
+    algorithm: str,
+    demonstrations: Demonstrations,
+    *,
+    seed: int,
+    preset: str,
+    settings: tuple[str, ...],
+    updates: int,
+    thin: int,
+    thin_offset: int,
+    watch: Callable[[Report], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> tuple[Policy, Trained]:
+    """`fit`, with a report after every chunk of updates, and the training record beside the policy."""
+    entry, config = algorithms.get(algorithm), algorithms.configure(algorithm, preset, settings)
+    everything = [np.arange(len(demonstrations))]
+    dataset = make_dataset(demonstrations, everything, thin=thin, thin_offset=thin_offset)
+    keys = jnp.stack([named("fit", seed)])
+    spec = spec_of(demonstrations)
+    trained = train_many(entry.make, spec, config, dataset, keys, updates, watch, checkpoint)
+    if trained.diverged[0]:
+        raise UserError(
+            f"{algorithm} diverged by update {trained.diverged_at[0]} (energies or chains exploded), so there is no "
+            "policy to keep; try --preset default, a smaller learning_rate, or bc."
+        )
+    provenance = {
+        "algorithm": algorithm,
+        "preset": preset,
+        "settings": algorithms.settings_of(config),
+        "updates": updates,
+        "seed": seed,
+        "thin": thin,
+        "thin_offset": thin_offset,
+        "data": {
+            "sha256": fingerprint(demonstrations),
+            "trajectories": len(demonstrations),
+            "steps": demonstrations.steps,
+            "steps_used": int(dataset.labelled.size[0]),
+            **demonstrations.provenance,
+        },
+        "sbil": __version__,
+        "device": {**devices.describe(), "runs_per_program": 1},
+    }
+    network = select(trained.states, 0).network
+    names = demonstrations.observation_names, demonstrations.action_names
+    return Policy(network, *names, provenance=provenance), trained
+
+
+def fingerprint(demonstrations: Demonstrations) -> str:
+    """The SHA-256 of what is learned from: observations, actions and ends of all trajectories."""
+    digest = hashlib.sha256()
+    for trajectory in demonstrations.trajectories:
+        ends: Any = (len(trajectory), trajectory.observations.shape, trajectory.terminal, trajectory.truncated)
+        digest.update(repr(ends).encode())
+        digest.update(np.ascontiguousarray(trajectory.observations).tobytes())
+        digest.update(np.ascontiguousarray(trajectory.actions, np.int32).tobytes())
+    return digest.hexdigest()

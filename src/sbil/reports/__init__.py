@@ -1,0 +1,1 @@
+"""Results for people: statistics, tables, figures."""

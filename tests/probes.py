@@ -1,0 +1,88 @@
+"""Tiny finite problems with known answers, and small data that has every kind of trajectory."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from sbil.dataset import Dataset, Rows, Transitions
+from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.networks import MLP, Dense
+
+# Sizes that make every algorithm small; an algorithm without such a setting ignores it.
+TINY = {"hidden": (8,), "batch": 8, "buffer_size": 32, "chain_length": 3}
+
+
+class Finite(NamedTuple):
+    """Decisions at a few states seen as one-hot vectors; their frequencies are the answer to learn."""
+
+    observation: np.ndarray  # [n, states]
+    action: np.ndarray  # [n]
+    frequency: np.ndarray  # [states], of the states
+    policy: np.ndarray  # [states, actions], of the actions at each state
+
+    @property
+    def demonstrations(self) -> Demonstrations:
+        """Every decision as a trajectory of one step."""
+        pairs = zip(self.observation, self.action, strict=True)
+        return Demonstrations(
+            tuple(Trajectory(o[None], a[None]) for o, a in pairs), tuple(map(str, range(self.policy.shape[1])))
+        )
+
+
+def finite(counts: tuple[tuple[int, ...], ...] = ((3, 1), (2, 2), (1, 3), (4, 4))) -> Finite:
+    """The problem in which action a was taken counts[s][a] times at state s."""
+    table = np.array(counts)
+    states, actions = np.nonzero(table)
+    repeats = table[states, actions]
+    state, action = np.repeat(states, repeats), np.repeat(actions, repeats)
+    visits = table.sum(1)
+    return Finite(
+        np.eye(len(table), dtype=np.float32)[state],
+        action.astype(np.int32),
+        visits / visits.sum(),
+        table / visits[:, None],
+    )
+
+
+def table(logits: np.ndarray) -> MLP:
+    """The network that answers the one-hot vector of state s with logits[s]."""
+    weight = jnp.asarray(logits)
+    return MLP((Dense(weight, jnp.zeros_like(weight[0])),), "elu")
+
+
+def separable(count: int = 40) -> Demonstrations:
+    """Points of the plane whose action is the side of a line they lie on, none nearer to it than 0.2."""
+    rng = np.random.default_rng(5)
+    points = rng.uniform(-1, 1, (4 * count, 2))
+    side = points @ np.array([1.0, -0.5]) - 0.1
+    points, side = points[np.abs(side) > 0.2][:count], side[np.abs(side) > 0.2][:count]
+    return Demonstrations((Trajectory(points.astype(np.float32), (side > 0).astype(np.int32)),), ("left", "right"))
+
+
+def demonstrations(features: int = 3, actions: int = 3, lengths: tuple[int, ...] = (7, 5, 9, 6, 4, 8)) -> Demonstrations:
+    """Random trajectories that end by termination, by truncation and in neither way, with and without a last state."""
+    rng = np.random.default_rng(0)
+    trajectories = []
+    for index, length in enumerate(lengths):
+        visited = length + (index % 2)
+        observations = rng.normal(size=(visited, features)).astype(np.float32)
+        taken = rng.integers(0, actions, length).astype(np.int32)
+        trajectories.append(Trajectory(observations, taken, terminal=index % 3 == 1, truncated=index % 3 == 2))
+    return Demonstrations(tuple(trajectories), tuple(f"action {i}" for i in range(actions)))
+
+
+def transitions(observation: np.ndarray, action: np.ndarray) -> Transitions:
+    """A minibatch of pairs; nothing is known of what follows them."""
+    no = jnp.zeros(len(action), bool)
+    return Transitions(jnp.asarray(observation), jnp.asarray(action), jnp.asarray(observation), no, no, jnp.zeros(len(action), int))
+
+
+def run_of(dataset: Dataset, run: int) -> Dataset:
+    """What one of many runs learns from."""
+    labelled, unlabelled = dataset.labelled, dataset.unlabelled
+    return Dataset(
+        dataset.pool,
+        Rows(labelled.indices[run], labelled.size[run]),
+        Rows(unlabelled.indices[run], unlabelled.size[run]),
+    )
