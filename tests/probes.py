@@ -1,7 +1,9 @@
 """Tiny finite problems with known answers, and small data that has every kind of trajectory."""
 
+from itertools import pairwise
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -49,6 +51,13 @@ def table(logits: np.ndarray) -> MLP:
     """The network that answers the one-hot vector of state s with logits[s]."""
     weight = jnp.asarray(logits)
     return MLP((Dense(weight, jnp.zeros_like(weight[0])),), "elu")
+
+
+def network(*sizes: int, seed: int = 0) -> MLP:
+    """A random network, in the precision that JAX is set to."""
+    rng = np.random.default_rng(seed)
+    layers = (Dense(rng.normal(size=(i, o)) * i**-0.5, rng.normal(size=o) * 0.1) for i, o in pairwise(sizes))
+    return jax.tree.map(jnp.asarray, MLP(tuple(layers), "elu"))
 
 
 def separable(count: int = 40) -> Demonstrations:

@@ -8,7 +8,6 @@ from scipy.optimize import minimize
 
 from sbil.algorithms.bc import BCConfig, bc, policy_loss
 from sbil.dataset import make_dataset, spec_of
-from sbil.networks import mlp
 from sbil.training import train
 
 
@@ -49,13 +48,15 @@ def test_training_on_one_hot_states_finds_the_frequencies():
 
 def test_gradient_is_policy_minus_one_hot_sent_back():
     rng = np.random.default_rng(1)
-    with jax.enable_x64(True):
-        network = mlp(jax.random.key(2), (3, 5, 4))
-        batch = probes.transitions(rng.normal(size=(9, 3)), rng.integers(0, 4, 9))
+
+    def both(network, batch):
         logits, send_back = jax.vjp(lambda network: network(batch.observation), network)
-        excess = (jax.nn.softmax(logits) - jax.nn.one_hot(batch.action, 4)) / 9
-        expected = send_back(excess)[0]
-        gradient = jax.grad(policy_loss)(network, batch)
+        excess = (jax.nn.softmax(logits) - jax.nn.one_hot(batch.action, 4)) / len(batch.action)
+        return jax.grad(policy_loss)(network, batch), send_back(excess)[0]
+
+    with jax.enable_x64(True):
+        batch = probes.transitions(rng.normal(size=(9, 3)), rng.integers(0, 4, 9))
+        gradient, expected = jax.jit(both)(probes.network(3, 5, 4), batch)
     for ours, theirs in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-14)
         assert np.abs(theirs).max() > 1e-3
@@ -76,14 +77,16 @@ def test_separable_set_is_learnt_without_a_mistake():
 def test_weight_decay_is_decoupled():
     """A step with decay d is the step without, less learning_rate * d * parameters."""
     demonstrations = probes.demonstrations()
-    spec, dataset, key = spec_of(demonstrations), make_dataset(demonstrations), jax.random.key(3)
-    plain, decaying = (
-        bc(spec, BCConfig(**small, weight_decay=decay))
-        for small in [{"hidden": (8,), "batch": 8, "learning_rate": 0.01}]
-        for decay in (0.0, 2.0)
-    )
-    start = plain.init(key, dataset)
-    without, _ = plain.update(key, start, dataset)
-    with_decay, _ = decaying.update(key, decaying.init(key, dataset), dataset)
-    for before, one, other in zip(*map(jax.tree.leaves, (start.network, without.network, with_decay.network)), strict=True):
-        np.testing.assert_allclose(one - other, 0.01 * 2.0 * before, atol=1e-7)
+    spec = spec_of(demonstrations)
+
+    @jax.jit
+    def step(decay, key, dataset):
+        algorithm = bc(spec, BCConfig(hidden=(8,), batch=8, learning_rate=0.01, weight_decay=decay))
+        state = algorithm.init(key, dataset)
+        return state.network, algorithm.update(key, state, dataset)[0].network
+
+    key, dataset = jax.random.key(3), make_dataset(demonstrations)
+    before, plain = step(0.0, key, dataset)
+    _, decayed = step(2.0, key, dataset)
+    for start, one, other in zip(*map(jax.tree.leaves, (before, plain, decayed)), strict=True):
+        np.testing.assert_allclose(one - other, 0.01 * 2.0 * start, atol=1e-7)

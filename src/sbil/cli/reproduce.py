@@ -107,15 +107,14 @@ def run_cells(cells: "Sequence[Cell]", out: Path) -> "list[Result]":
     total = sum(cell.updates for cell in cells)
     finished: list[Result] = []
     with bar(total, "all cells") as advance:
-        done = 0
 
-        def watch(cell: "Cell", report: "Report") -> None:
-            advance(done + report.update, f"{cell.method} n={cell.size}: {metrics_text(report)}")
+        def watch(group: "Sequence[Cell]", report: "Report") -> None:
+            done = sum(result.cell.updates for result in finished) + report.update * len(group)
+            advance(done, f"{group[0].method} n={group[0].size}: {metrics_text(report)}")
 
         for result, fresh in run_grid(cells, Store(out), watch):
-            done += result.cell.updates
-            advance(done, "")
             finished.append(result)
+            advance(sum(result.cell.updates for result in finished), "")
             diverged = [run for run, at in zip(result.cell.runs, result.diverged_at, strict=True) if at >= 0]
             took = f"{result.seconds['training'] + result.seconds['evaluation']:.1f} s" if fresh else "kept from before"
             console.print(f"{len(finished)}/{len(cells)} {result.cell}: {took}", highlight=False)
@@ -125,7 +124,7 @@ def run_cells(cells: "Sequence[Cell]", out: Path) -> "list[Result]":
                 console.print(
                     f"  {len(diverged)} of {len(result.cell.runs)} runs diverged: {named}{more}", style="yellow"
                 )
-    return finished
+    return [next(result for result in finished if result.cell == cell) for cell in cells]
 
 
 def print_results(results: "Sequence[Result]") -> None:

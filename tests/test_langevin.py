@@ -1,0 +1,157 @@
+"""Langevin chains against stationary laws in closed form, and the buffer's book-keeping."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chisquare, norm
+
+from sbil import langevin
+from sbil.networks import energy
+
+CURVATURE = np.array([1.0, 0.5], np.float32)
+
+
+def quadratic(states):
+    return (CURVATURE * states**2).sum(-1) / 2
+
+
+def nothing(states):
+    return jnp.zeros(len(states))
+
+
+chain = jax.jit(langevin.chain, static_argnames=("energy", "length"))
+
+
+@pytest.mark.parametrize(
+    ("step_size", "noise", "length"),
+    [(0.01, 0.01, 800), (0.5, 0.3, 40)],
+    ids=["the paper's", "large steps"],
+)
+def test_variance_under_a_quadratic_energy(step_size, noise, length):
+    """sigma^2 / (1 - (1 - alpha k)^2) for curvature k: exact for the discrete chain, not only for small steps."""
+    start = jnp.zeros((12_000, 2))
+    end = np.asarray(chain(jax.random.key(0), quadratic, start, length, step_size, noise))
+    expected = noise**2 / (1 - (1 - step_size * CURVATURE) ** 2)
+    np.testing.assert_allclose(end.var(0), expected, rtol=0.04)  # three standard errors
+    np.testing.assert_allclose(end.mean(0), 0, atol=4 * expected.max() ** 0.5 / 12_000**0.5)
+
+
+def test_masses_of_two_modes():
+    """At temperature 1 (noise^2 = 2 step_size) the modes of exp(-E) hold their masses, wherever chains start."""
+    weights, means, width = np.array([0.3, 0.7]), np.array([-1.0, 1.0]), 0.7
+
+    def mixture(states):
+        logits = jnp.log(weights).astype(jnp.float32) - (states - means.astype(np.float32)) ** 2 / (2 * width**2)
+        return energy(logits)
+
+    step_size = 0.02
+    start = jnp.full((4_000, 1), -1.0)
+    end = np.asarray(chain(jax.random.key(1), mixture, start, 1_500, step_size, (2 * step_size) ** 0.5))
+    right = weights @ norm.sf(0, means, width)
+    assert (end > 0).mean() == pytest.approx(right, abs=0.025)
+    assert end.mean() == pytest.approx(weights @ means, abs=0.07)
+    cold = np.asarray(chain(jax.random.key(1), mixture, start, 1_500, step_size, 0.01))
+    assert (cold > 0).mean() < 0.01  # without that noise they stay where they were
+
+
+def test_each_chain_follows_its_own_gradient():
+    """The gradient is of the sum over chains: one noiseless step is s - step_size * k s for each."""
+    states = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    end = chain(jax.random.key(0), quadratic, jnp.asarray(states), 1, 0.1, 0.0)
+    np.testing.assert_allclose(end, states * (1 - 0.1 * CURVATURE), rtol=1e-6)
+
+
+def test_uniform_fills_its_box_and_nothing_else():
+    low, high = jnp.array([-1.0, 2.0, 5.0]), jnp.array([3.0, 2.5, 5.0])
+    drawn = np.asarray(langevin.uniform(low, high)(jax.random.key(0), 2_000))
+    assert drawn.shape == (2_000, 3)
+    assert ((drawn >= low) & (drawn <= high)).all()
+    np.testing.assert_allclose(drawn.min(0), low, atol=0.02)
+    np.testing.assert_allclose(drawn.max(0), high, atol=0.02)
+    np.testing.assert_allclose(drawn.mean(0), (low + high) / 2, atol=0.1)
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 4), (9, 9), (7, 1), (100, 64)])
+def test_slots_are_different_and_equally_likely(size, count):
+    draws = 3_000
+    keys = jax.random.split(jax.random.key(0), draws)
+    chosen = np.asarray(jax.jit(jax.vmap(partial(langevin.slots, size=size, count=count)))(keys))
+    assert chosen.shape == (draws, count)
+    assert all(len(set(row)) == count for row in chosen)
+    visits = np.bincount(chosen.ravel(), minlength=size)
+    assert len(visits) == size
+    if count < size:
+        assert chisquare(visits).pvalue > 1e-3
+    else:
+        assert (visits == draws).all()
+
+
+@partial(jax.jit, static_argnames=("energy", "fresh", "count", "length"))
+def sample(key, buffer, energy=nothing, fresh=None, count=8, length=0, step_size=0.1, noise=0.1, restart=0.0):
+    return langevin.sample(
+        key, energy, buffer, fresh, count=count, length=length, step_size=step_size, noise=noise, restart=restart
+    )
+
+
+def marked(key, count):
+    """A law to start from that leaves a mark."""
+    return jnp.full((count, 2), 77.0)
+
+
+BUFFER = np.arange(40, dtype=np.float32).reshape(20, 2)
+
+
+def test_restart_always_starts_every_chain_afresh():
+    samples, buffer = sample(jax.random.key(0), BUFFER, fresh=marked, restart=1.0)
+    assert (samples == 77).all()
+    assert (np.asarray(buffer) == 77).all(1).sum() == 8
+
+
+def test_no_restart_and_no_steps_leave_the_buffer_as_it_was():
+    samples, buffer = sample(jax.random.key(0), BUFFER, fresh=marked, restart=0.0)
+    np.testing.assert_array_equal(buffer, BUFFER)
+    rows = (np.asarray(samples)[:, None] == BUFFER).all(-1)
+    assert rows.any(1).all()
+    assert rows.any(0).sum() == 8
+
+
+def test_restart_happens_with_its_probability():
+    keys = jax.random.split(jax.random.key(0), 500)
+    samples, _ = jax.vmap(lambda key: sample(key, BUFFER, fresh=marked, restart=0.25))(keys)
+    renewed = (np.asarray(samples) == 77).all(-1)
+    assert renewed.mean() == pytest.approx(0.25, abs=0.03)
+    assert (renewed == (np.asarray(samples) == 77).any(-1)).all()  # a whole state or none of it
+
+
+def test_samples_go_back_to_where_they_came_from():
+    """Small steps: each sample lies nearest to the row it overwrites, and all other rows stay."""
+    samples, buffer = map(np.asarray, sample(jax.random.key(3), BUFFER, fresh=marked, length=4, noise=0.01))
+    changed = np.flatnonzero((buffer != BUFFER).any(1))
+    assert len(changed) == 8
+    np.testing.assert_allclose(buffer[changed], BUFFER[changed], atol=0.2)
+    np.testing.assert_array_equal(buffer[changed][np.lexsort(buffer[changed].T)], samples[np.lexsort(samples.T)])
+
+
+def test_no_gradient_flows_through_samples():
+    def total(curvature, through):
+        energy = lambda states: curvature * (states**2).sum(-1)  # noqa: E731
+        if through:
+            return langevin.chain(jax.random.key(0), energy, jnp.asarray(BUFFER), 3, 0.1, 0.1).sum()
+        parts = langevin.sample(
+            jax.random.key(0), energy, jnp.asarray(BUFFER), marked,
+            count=8, length=3, step_size=0.1, noise=0.1, restart=0.1,
+        )  # fmt: skip
+        return parts[0].sum() + parts[1].sum()
+
+    gradient = jax.jit(jax.grad(total), static_argnums=1)
+    assert gradient(0.5, False) == 0
+    assert abs(gradient(0.5, True)) > 1  # there would be one without the stop
+
+
+def test_strict_dtypes():
+    with jax.numpy_dtype_promotion("strict"):
+        samples, buffer = sample(jax.random.key(0), jnp.asarray(BUFFER), energy=quadratic, fresh=marked, length=2)
+    assert samples.dtype == buffer.dtype == jnp.float32
