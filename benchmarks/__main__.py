@@ -2,9 +2,13 @@
 
 import importlib
 import json
+import os
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Annotated, Any, Literal
 
@@ -25,59 +29,89 @@ class Options:
     """Measure sbil on this machine. Nothing else should be running on it."""
 
     parts: tyro.conf.Positional[tuple[Part, ...]] = ("all",)
-    """What to measure."""
+    """What to measure; several may be named."""
     updates: int | None = None
-    """Updates in each timed piece of training (default: 500, fewer where a part needs many pieces)."""
+    """Updates in each timed piece of training (default: 500, fewer where a part has many pieces)."""
     runs: tuple[int, ...] | None = None
-    """Runs in one program, for edm and determinism (default: 1 10 50, on a GPU 1 100 1000)."""
+    """Runs in one program, for edm (default: 1 10 50, on a GPU 1 100 1000) and determinism (1 7 25 50)."""
     repeats: int | None = None
     """Timed repeats of everything (default: 3 to 5)."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write the machine's facts and every raw repeat to this file."""
-    quick: bool = field(default=False)
-    """Shrink everything to under a minute: shows that it works, measures nothing well."""
+    quick: bool = False
+    """Shrink everything to about a minute: shows that it works, measures nothing well."""
 
 
 def main() -> int:
     """Run the parts one after another; a part that fails is reported and the others go on."""
     options = tyro.cli(Options, prog="python -m benchmarks", config=(tyro.conf.FlagCreatePairsOff,))
-    # Imported here because worker processes of the environments import this file too.
+    given = (options.updates, options.repeats, *(options.runs or ()))
+    if any(value is not None and value < 1 for value in given):
+        print("--updates, --repeats and --runs take whole numbers from 1.", file=sys.stderr)
+        return 2
+    if not options.quick:
+        return _run(options)
+    with _shared_programs():
+        return _run(options)
+
+
+@contextmanager
+def _shared_programs() -> Iterator[None]:
+    """Keep compiled programs in a folder for this call, so that its child processes need not compile again."""
+    with TemporaryDirectory() as folder:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # JAX reads it when it is imported, which comes later
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+        yield
+
+
+def _run(options: Options) -> int:
+    # Imported here because the worker processes of gymnasium import this file too.
     from benchmarks import machine
-    from benchmarks.settings import Settings
+    from benchmarks.settings import Record, Settings
     from benchmarks.tables import line
 
-    facts = machine.facts()
-    _describe(facts)
-    gpu = facts["jax device"]["platform"] != "cpu"
+    results: dict[str, Any] = {"machine": machine.facts(), "options": _plain(options), "parts": {}}
+    _describe(results["machine"])
+    gpu = results["machine"]["jax device"]["platform"] != "cpu"
     settings = Settings(options.quick, gpu, options.updates, options.runs, options.repeats)
-    results: dict[str, Any] = {"machine": facts, "options": {**vars(options), "json": None}, "parts": {}}
     failed = False
     for part in MODULES if "all" in options.parts else dict.fromkeys(options.parts):
+        measured: Record = {"records": []}
+        results["parts"][part] = measured
+
+        def keep(record: Record, measured: Record = measured) -> None:
+            measured["records"].append(record)
+            _write(options.json, results)  # at once, so that an interrupted call leaves what it has measured
+
         started = perf_counter()
         try:
-            measured = importlib.import_module(f"benchmarks.{MODULES[part]}").run(settings)
+            importlib.import_module(f"benchmarks.{MODULES[part]}").run(settings, keep)
         except Exception as error:
             failed = True
-            measured = {"error": f"{type(error).__name__}: {error}"}
+            measured["error"] = f"{type(error).__name__}: {error}"
             line(f"{part} failed: {measured['error'].splitlines()[0]}")
         measured["seconds"] = perf_counter() - started
-        results["parts"][part] = measured
-        facts["load after"] = machine.load()
-        if options.json:  # after every part, so that an interrupted call leaves what it has measured
-            options.json.write_text(json.dumps(results, indent=1) + "\n")
+        results["machine"]["load after"] = machine.load()
+        _write(options.json, results)
     return int(failed)
+
+
+def _plain(options: Options) -> dict[str, Any]:
+    return {name: value for name, value in vars(options).items() if name != "json"}
+
+
+def _write(path: Path | None, results: dict[str, Any]) -> None:
+    if path:
+        path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 def _describe(facts: dict[str, Any]) -> None:
     from benchmarks.tables import line
 
     device, packages = facts["jax device"], facts["packages"]
-    line(
-        f"{facts['cpu']}, {facts['cores']} cores; JAX {packages['jax']} on {device['devices']} x {device['kind']}"
-    )
-    line(
-        f"PyTorch {packages['torch'] or '-'}, gymnasium {packages['gymnasium'] or '-'}, sbil {facts['sbil']}"
-    )
+    line(f"{facts['cpu']}, {facts['cores']} cores")
+    line(f"sbil {facts['sbil']}, JAX {packages['jax']} on {device['devices']} x {device['kind']}")
+    line(f"PyTorch {packages['torch'] or 'missing'}, gymnasium {packages['gymnasium'] or 'missing'}")
     if facts["load before"] and facts["load before"] > 0.5:
         line(f"The machine is busy (load {facts['load before']}): the times below will be too long.")
 

@@ -2,64 +2,70 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import jax
 import numpy as np
 
-from benchmarks import child
-from benchmarks.settings import Settings
+from benchmarks import child, machine
+from benchmarks.settings import Keep, Record, Settings
 from benchmarks.tables import number, show
-from benchmarks.workload import Cell, chunks_of, make_cell, train_cell
-from sbil import devices
-from sbil.algorithms import EDMConfig
+from benchmarks.workload import RELEASED, Cell, chunks_of, make_cell, train_cell
 from sbil.networks import MLP, policy_network
 from sbil.training import select
 
 Weights = list[np.ndarray]
+Result = tuple[Record, Weights]
 
 
-def run(settings: Settings) -> dict[str, Any]:
-    """Train run 0 in many ways, compare it with the first way, print and return the comparison."""
-    counts = settings.runs or ((1, 7) if settings.quick else (1, 7, 25, 50))
+def run(settings: Settings, keep: Keep) -> None:
+    """Train run 0 in many ways, compare it with the first way, and print the comparison."""
+    counts = settings.runs or ((10,) if settings.quick else (1, 7, 25, 50))
     updates = settings.updates or (50 if settings.quick else 500)
     records = _compare("cpu", _on_cpu(counts, updates))
     if settings.gpu:
         records += _compare("gpu", _here(counts, updates))
+    for record in records:
+        keep({"updates": updates, **record})
     _print(records, updates)
-    return {"updates": updates, "records": records}
 
 
-def _on_cpu(counts: tuple[int, ...], updates: int) -> list[tuple[dict[str, Any], Weights]]:
+def _on_cpu(counts: tuple[int, ...], updates: int) -> list[Result]:
     """Run 0 out of each number of runs and of 1 and 2 CPU devices; and the very first case once more."""
+    cases = ((1, counts), (2, counts), (1, counts[:1]))
+    with ThreadPoolExecutor() as pool:  # nothing is timed, so the processes may run side by side
+        parts = pool.map(lambda case: _in_child(*case, updates), cases)
+        return [result for part in parts for result in part]
+
+
+def _in_child(cpu_devices: int, counts: tuple[int, ...], updates: int) -> list[Result]:
     results = []
     with TemporaryDirectory() as folder:
-        for devices_, runs in ((1, counts), (2, counts), (1, counts[:1])):
-            argument = {"counts": runs, "updates": updates, "folder": folder}
-            answer = child.call("benchmarks.determinism", argument, cpu_devices=devices_)
-            for count, path in zip(runs, answer["files"], strict=True):
-                with np.load(path) as arrays:
-                    weights = [arrays[name] for name in arrays.files]
-                results.append(({"runs": count, "devices": answer["devices"]}, weights))
+        argument = {"counts": counts, "updates": updates, "folder": folder}
+        answer = child.call("benchmarks.determinism", argument, cpu_devices)
+        for runs, path in zip(counts, answer["files"], strict=True):
+            with np.load(path) as arrays:
+                weights = [arrays[name] for name in arrays.files]
+            results.append(({"runs": runs, "devices": answer["devices"]}, weights))
     return results
 
 
-def _here(counts: tuple[int, ...], updates: int) -> list[tuple[dict[str, Any], Weights]]:
+def _here(counts: tuple[int, ...], updates: int) -> list[Result]:
     """The same on the devices of this process."""
-    facts = [{"runs": runs, "devices": devices.describe()["devices"]} for runs in (*counts, counts[0])]
+    facts = [{"runs": runs, "devices": machine.jax_device()["devices"]} for runs in (*counts, counts[0])]
     return [(fact, train_run_0(fact["runs"], updates)) for fact in facts]
 
 
 def train_run_0(runs: int, updates: int) -> Weights:
     """The weights of run 0 after training it beside the others."""
     with chunks_of(updates):
-        trained = train_cell(make_cell(runs), EDMConfig(), updates)
+        trained = train_cell(make_cell(runs), RELEASED, updates)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(select(trained.states.network, 0))]
 
 
-def _compare(platform: str, results: list[tuple[dict[str, Any], Weights]]) -> list[dict[str, Any]]:
+def _compare(platform: str, results: list[Result]) -> list[Record]:
     """Every result against the first."""
     cell = make_cell(1)
     reference = _flat(results[0][1])
@@ -92,7 +98,7 @@ def _logits(cell: Cell, weights: Weights) -> np.ndarray:
     return np.asarray(network(pool.observations[pool.row[cell.dataset.labelled.indices[0]]]))
 
 
-def _print(records: list[dict[str, Any]], updates: int) -> None:
+def _print(records: list[Record], updates: int) -> None:
     columns = [
         "device",
         "devices",
@@ -121,12 +127,12 @@ def _print(records: list[dict[str, Any]], updates: int) -> None:
     show("Does company change a run?", columns, rows, caption)
 
 
-def save_runs(counts: list[int], updates: int, folder: str) -> dict[str, Any]:
+def save_runs(counts: list[int], updates: int, folder: str) -> Record:
     """In the child: train each case and leave run 0's weights in files."""
-    size = devices.describe()["devices"]
+    size = machine.jax_device()["devices"]
     files = []
     for runs in counts:
-        files.append(str(Path(folder) / f"{size}-{runs}.npz"))
+        files.append(str(Path(folder) / f"{runs}.npz"))
         np.savez(files[-1], *train_run_0(runs, updates))
     return {"devices": size, "files": files}
 

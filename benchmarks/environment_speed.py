@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from benchmarks import machine
-from benchmarks.settings import Settings
-from benchmarks.tables import line, middle, show, spread
-from sbil import demonstrators, devices
+from benchmarks.settings import Keep, Record, Settings
+from benchmarks.tables import line, show, spread
+from sbil import demonstrators
 from sbil.environments import ENVIRONMENTS, Environment
 from sbil.evaluation import Policies, call, evaluate
 from sbil.keys import named
@@ -34,31 +34,21 @@ class Contestant(NamedTuple):
     close: Callable[[], None] = lambda: None
 
 
-def run(settings: Settings) -> dict[str, Any]:
-    """Measure in turns, print, and return the raw counts and seconds."""
+def run(settings: Settings, keep: Keep) -> None:
+    """Measure in turns and print."""
     if not machine.has("gymnasium"):
-        line(
-            'gymnasium is not installed: pip install "sbil[bench]" gives the comparison; JAX alone is timed.'
-        )
-    records = []
-    for environment in ENVIRONMENTS.values():
-        if environment.name in RULES:
-            records += _measure(_contestants(environment, settings), settings)
-    rows = [_row(record) for record in records]
-    columns = ["environment", "what", "steps a call", "steps per second", "spread"]
-    device = devices.describe()
-    caption = (
-        f"JAX on {device['devices']} {device['platform']} device(s). evaluate: greedy policies, forward passes"
-        " included, only steps of live episodes counted. Others: random actions drawn"
-        " beforehand; resets are not counted as steps."
-    )
-    show("Environment steps per second", columns, rows, caption)
-    return {"records": records}
+        line('gymnasium is not installed: pip install "sbil[bench]" gives the comparison; JAX alone is timed.')
+    records: list[Record] = []
+    for name in RULES:
+        records += _measure(_contestants(ENVIRONMENTS[name], settings), settings)
+    for record in records:
+        keep(record)
+    _print(records)
 
 
-def _measure(contestants: list[Contestant], settings: Settings) -> list[dict[str, Any]]:
+def _measure(contestants: list[Contestant], settings: Settings) -> list[Record]:
     """Everyone once to warm up, then in turns."""
-    repeats = settings.repeats or (2 if settings.quick else 5)
+    repeats = settings.repeats or (2 if settings.quick else 3)
     measured: list[list[tuple[int, float]]] = [[] for _ in contestants]
     for turn in range(repeats + 1):
         for contestant, results in zip(contestants, measured, strict=True):
@@ -70,7 +60,7 @@ def _measure(contestants: list[Contestant], settings: Settings) -> list[dict[str
     return [_record(contestant, results) for contestant, results in zip(contestants, measured, strict=True)]
 
 
-def _record(contestant: Contestant, results: list[tuple[int, float]]) -> dict[str, Any]:
+def _record(contestant: Contestant, results: list[tuple[int, float]]) -> Record:
     return {
         "environment": contestant.environment,
         "what": contestant.name,
@@ -80,37 +70,49 @@ def _record(contestant: Contestant, results: list[tuple[int, float]]) -> dict[st
     }
 
 
-def _row(record: dict[str, Any]) -> list[str]:
-    rates = record["steps per second"]
-    return [
-        record["environment"],
-        record["what"],
-        f"{median(record['steps']):,.0f}",
-        middle(rates),
-        spread(rates),
+def _print(records: list[Record]) -> None:
+    columns = ["environment", "what", "steps a turn", "steps per second"]
+    rows = [
+        [
+            record["environment"],
+            record["what"],
+            f"{median(record['steps']):,.0f}",
+            spread(record["steps per second"]),
+        ]
+        for record in records
     ]
+    device = machine.jax_device()
+    caption = (
+        f"JAX on {device['devices']} {device['platform']} device(s). evaluate: greedy policies, forward passes"
+        " included, only steps of live episodes counted. Others: random actions drawn beforehand, no network;"
+        " resets are not counted as steps."
+    )
+    show("Environment steps per second", columns, rows, caption, words=2)
 
 
 def _contestants(environment: Environment, settings: Settings) -> list[Contestant]:
     policies, episodes = (5, 50) if settings.quick else (200, 300) if settings.gpu else (50, 300)
-    networks = {"64-64 elu rule": rule_network(environment)}
-    shipped = [name for name in demonstrators.names() if name.startswith(environment.name)]
-    for name in shipped[:1] if settings.quick else shipped:
-        network = demonstrators.get(name).network
-        hidden = "-".join(str(layer.weight.shape[1]) for layer in network.layers[:-1])
-        networks[f"{hidden} {network.activation} {name.removeprefix(environment.name + '-')}"] = network
-    playing = [
-        Contestant(
-            environment.name,
-            f"sbil evaluate, {policies} x {episodes}, {name}",
-            partial(_evaluate, environment, network, policies, episodes),
-        )
-        for name, network in networks.items()
-    ]
+    playing = []
+    for name, network in _networks(environment, settings).items():
+        wide = network.layers[0].weight.shape[1] > 64
+        count = policies // 10 if wide else policies  # a wide network costs ten times as much
+        play = partial(_evaluate, environment, network, count, episodes)
+        playing.append(Contestant(environment.name, f"sbil evaluate, {count} x {episodes}, {name}", play))
     lanes, steps = policies * episodes, 50 if settings.quick else 500
     alone = partial(_steps_alone, *_bare(environment, lanes, steps))
     bare = Contestant(environment.name, f"sbil steps alone, {lanes:,} at once", alone)
     return [*playing, bare, *_gymnasium(environment.name, settings)]
+
+
+def _networks(environment: Environment, settings: Settings) -> dict[str, MLP]:
+    """A network that plays a rule, and the demonstrators that ship for this environment."""
+    networks = {"64-64 elu rule": rule_network(environment)}
+    for name in () if settings.quick else demonstrators.names():
+        if name.startswith(environment.name):
+            network = demonstrators.get(name).network
+            hidden = "-".join(str(layer.weight.shape[1]) for layer in network.layers[:-1])
+            networks[f"{hidden} {network.activation} {name.removeprefix(environment.name + '-')}"] = network
+    return networks
 
 
 def rule_network(environment: Environment) -> MLP:
@@ -162,15 +164,14 @@ def _bare(environment: Environment, lanes: int, steps: int) -> tuple[Callable[..
 
         return jax.lax.scan(step, (starts, jnp.zeros(len(actions[0]))), actions)[0]
 
-    lanes = devices.padded(lanes)
-    columns = PartitionSpec(None, "runs")
+    mesh = Mesh(np.array(jax.local_devices()), ("lanes",))
+    lanes -= lanes % mesh.size
+    across, columns = PartitionSpec("lanes"), PartitionSpec(None, "lanes")
     states = jax.vmap(environment.reset)(jax.random.split(named("starts"), lanes))
     actions = jax.random.randint(named("actions"), (steps, lanes), 0, environment.spec.actions, jnp.int8)
-    program = jax.shard_map(
-        play, mesh=devices.mesh(), in_specs=(devices.RUNS, columns), out_specs=devices.RUNS, check_vma=False
-    )
-    actions = jax.device_put(actions, NamedSharding(devices.mesh(), columns))
-    return jax.jit(program), devices.spread(states), actions
+    program = jax.shard_map(play, mesh=mesh, in_specs=(across, columns), out_specs=across, check_vma=False)
+    states = jax.device_put(states, NamedSharding(mesh, across))
+    return jax.jit(program), states, jax.device_put(actions, NamedSharding(mesh, columns))
 
 
 def _where(mask: Array, yes: Any, no: Any) -> Any:

@@ -4,31 +4,27 @@ import json
 import resource
 import sys
 from pathlib import Path
-from typing import Any
 
 from benchmarks import child
-from benchmarks.settings import Settings
+from benchmarks.settings import Keep, Record, Settings
 from benchmarks.tables import number, show
 
 MIB = 1 << 20
 
 
-def run(settings: Settings) -> dict[str, Any]:
-    """Measure, print, and return the bytes."""
-    counts = (10,) if settings.quick else (1, 50)
-    length, chunks = (20, 2) if settings.quick else (settings.updates or 500, 2)
-    records = [
-        child.call("benchmarks.memory", {"runs": runs, "length": length, "chunks": chunks}) for runs in counts
-    ]
-    columns = ["runs at once", "packages loaded, MiB", "after training, MiB", "increase, MiB"]
-    caption = (
-        f"Peak resident memory on the CPU over {chunks} chunks of {length} updates; later ones reuse it."
-    )
-    show("Memory of an EDM cell (default settings)", columns, [_row(record) for record in records], caption)
-    return {"records": records}
+def run(settings: Settings, keep: Keep) -> None:
+    """Measure and print."""
+    length, chunks = (50, 2) if settings.quick else (settings.updates or 500, 3)
+    records = []
+    for runs in (10,) if settings.quick else (1, 50):
+        records.append(child.call("benchmarks.memory", {"runs": runs, "length": length, "chunks": chunks}))
+        keep(records[-1])
+    columns = ["runs at once", "packages loaded, MiB", "peak, MiB", "increase, MiB"]
+    caption = f"Peak resident memory on the CPU over {chunks} chunks of {length} updates; more chunks reuse it."
+    show("Memory of an EDM cell", columns, [_row(record) for record in records], caption)
 
 
-def _row(record: dict[str, Any]) -> list[str]:
+def _row(record: Record) -> list[str]:
     before, after = record["loaded bytes"], record["peak bytes"]
     return [str(record["runs"]), *(number(size / MIB) for size in (before, after, after - before))]
 
@@ -47,21 +43,17 @@ def peak() -> int:
     return largest if sys.platform == "darwin" else largest * 1024
 
 
-def train_and_measure(runs: int, length: int, chunks: int) -> dict[str, Any]:
+def train_and_measure(runs: int, length: int, chunks: int) -> Record:
     """In the child: train a cell for some chunks and look at the peak before and after."""
-    from benchmarks.workload import chunks_of, make_cell, train_cell
-    from sbil import devices
-    from sbil.algorithms import EDMConfig
+    from benchmarks import machine
+    from benchmarks.workload import RELEASED, chunks_of, make_cell, train_cell
 
-    device = devices.describe()
+    device = machine.jax_device()
     loaded = peak()
     with chunks_of(length):
-        train_cell(make_cell(runs), EDMConfig(), length * chunks)
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {
-        "runs": runs, "updates": length * chunks, "device": device, "loaded bytes": loaded, "peak bytes": peak(),
-        "getrusage maxrss": used,
-    }  # fmt: skip
+        train_cell(make_cell(runs), RELEASED, length * chunks)
+    sizes = {"runs": runs, "updates": length * chunks, "device": device}
+    return {**sizes, "loaded bytes": loaded, "peak bytes": peak()}
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
-from benchmarks.settings import Settings
-from benchmarks.tables import middle, number, show, spread
-from benchmarks.workload import make_cell, time_chunks
-from sbil.algorithms import EDMConfig
+from benchmarks.settings import Keep, Record, Settings
+from benchmarks.tables import number, show, spread
+from benchmarks.workload import RELEASED, make_cell, time_chunks
 
 
 @dataclass(frozen=True)
@@ -20,47 +18,56 @@ class Point:
     dimension: int = 4
 
 
-LEVELS = {
+Levels = dict[str, tuple[int, ...]]
+
+LEVELS: Levels = {
     "runs": (1, 2, 5, 10, 20, 50, 100, 200),
     "batch": (16, 32, 64, 128, 256),
     "chain_length": (0, 5, 10, 20, 40, 80),
     "dimension": (4, 16, 64, 256),
 }
-# Every level is a program to compile: on a GPU, where compiling costs most of the time, fewer of them.
-GPU_LEVELS = {
+# Every level is a program to compile: fewer of them where compiling is most of the time.
+GPU_LEVELS: Levels = {
     "runs": (1, 10, 100, 1000),
-    "batch": (16, 64, 256),
+    "batch": (16, 32, 64, 256),
     "chain_length": (0, 20, 80),
     "dimension": (4, 64, 256),
 }
-QUICK_LEVELS = {"runs": (1, 10), "batch": (64,), "chain_length": (0, 20), "dimension": (4, 64)}
+QUICK_LEVELS: Levels = {"runs": (1, 10), "batch": (32,), "chain_length": (20,), "dimension": (4,)}
 
 
-def run(settings: Settings) -> dict[str, Any]:
-    """Measure, print, and return the raw seconds."""
-    base = Point(runs=100) if settings.gpu else Point()
-    levels = QUICK_LEVELS if settings.quick else GPU_LEVELS if settings.gpu else LEVELS
-    if settings.quick and settings.gpu:
-        base = Point()
-    length = settings.updates or (20 if settings.quick else 100)
-    repeats = settings.repeats or (2 if settings.quick else 3)
-    measured: dict[Point, dict[str, Any]] = {}
+def run(settings: Settings, keep: Keep) -> None:
+    """Measure and print."""
+    base, levels, length, repeats = _plan(settings)
+    length, repeats = settings.updates or length, settings.repeats or repeats
+    measured: dict[Point, Record] = {}
     rows: list[list[str]] = []
     for factor, values in levels.items():
         for value in values:
             point = replace(base, **{factor: value})
             if point not in measured:
                 measured[point] = _measure(point, length, repeats)
+                keep(measured[point])
             rows.append(_row(factor, value, point == base, measured[point]))
     _print(rows, base, length, repeats)
-    return {"base": vars(base), "updates timed": length, "records": list(measured.values())}
 
 
-def _measure(point: Point, length: int, repeats: int) -> dict[str, Any]:
-    config = EDMConfig(batch=point.batch, chain_length=point.chain_length)
+def _plan(settings: Settings) -> tuple[Point, Levels, int, int]:
+    """The base, the levels, and how many updates and repeats to time.
+
+    On a GPU the base and the updates are those of the part edm, whose compiled programs serve again.
+    """
+    if settings.quick:
+        return Point(batch=32), QUICK_LEVELS, 50, 2
+    return (Point(runs=100), GPU_LEVELS, 500, 3) if settings.gpu else (Point(), LEVELS, 100, 3)
+
+
+def _measure(point: Point, length: int, repeats: int) -> Record:
+    config = replace(RELEASED, batch=point.batch, chain_length=point.chain_length)
     timing = time_chunks(make_cell(point.runs, point.dimension), config, length, repeats)
     return {
         **vars(point),
+        "updates timed": length,
         "chunk seconds": timing.chunks,
         "microseconds per update": [seconds * 1e6 / length for seconds in timing.chunks],
         "microseconds per update per run": [seconds * 1e6 / length / point.runs for seconds in timing.chunks],
@@ -68,14 +75,14 @@ def _measure(point: Point, length: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def _row(factor: str, value: int, is_base: bool, record: dict[str, Any]) -> list[str]:
-    each, together = record["microseconds per update per run"], record["microseconds per update"]
+def _row(factor: str, value: int, is_base: bool, record: Record) -> list[str]:
     name = f"{factor.replace('_', ' ')} {value}{' *' if is_base else ''}"
-    return [name, middle(each), spread(each), middle(together), number(record["compile and set-up seconds"])]
+    together = median(record["microseconds per update"])
+    return [name, spread(record["microseconds per update per run"]), number(together)]
 
 
 def _print(rows: list[list[str]], base: Point, length: int, repeats: int) -> None:
-    columns = ["one factor changed", "us per update per run", "spread", "us per update", "compile s"]
+    columns = ["one factor changed", "microseconds per update per run", "per update of all runs"]
     at = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in vars(base).items())
-    caption = f"Medians of {repeats} chunks of {length} updates. * the base: {at}."
+    caption = f"Median (smallest to largest) of {repeats} chunks of {length} updates. * the base: {at}."
     show("Cost of an EDM update", columns, rows, caption)

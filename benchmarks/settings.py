@@ -1,14 +1,19 @@
-"""What the command line asks of every part."""
+"""What the command line asks of every part, and how a part hands in what it has measured."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+Record = dict[str, Any]
+Keep = Callable[[Record], None]  # takes a record as soon as it is measured
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The choices all parts share; a part picks its own sizes from them."""
+    """The choices all parts share; a part picks its own sizes from them. None: what the part thinks best."""
 
     quick: bool
     gpu: bool  # JAX runs on a GPU
-    updates: int | None = None  # updates in a timed piece of training; None: what the part thinks best
-    runs: tuple[int, ...] | None = None  # runs in one program; None: what the part thinks best
+    updates: int | None = None  # in a timed piece of training
+    runs: tuple[int, ...] | None = None  # in one program
     repeats: int | None = None

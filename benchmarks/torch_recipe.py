@@ -21,9 +21,7 @@ WARM_UP = 20  # updates
 class TorchRun:
     """One EDM run; `advance` carries it on and says how long that took."""
 
-    def __init__(
-        self, observations: np.ndarray, actions: np.ndarray, count: int, batch: int, device: str
-    ) -> None:
+    def __init__(self, observations: np.ndarray, actions: np.ndarray, count: int, batch: int, device: str) -> None:
         import torch
 
         torch.set_num_threads(1)

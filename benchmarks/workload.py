@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from sbil import training
 from sbil.algorithms import EDMConfig, edm
+from sbil.algorithms.edm import PRESETS
 from sbil.dataset import Dataset, Spec, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.keys import named
@@ -21,6 +22,7 @@ PAIRS = 25  # a CartPole episode of 500 steps, every 20th kept
 TRAJECTORIES = 20
 SIZE = 3  # trajectories a run learns from: 75 pairs, more than the largest usual batch
 FULL_RUN = 10_000  # updates of a run in the paper
+RELEASED: EDMConfig = PRESETS["released"]
 
 
 class Cell(NamedTuple):
@@ -69,9 +71,7 @@ def chunks_of(length: int) -> Iterator[None]:
         training.CHUNK = before
 
 
-def train_cell(
-    cell: Cell, config: EDMConfig, updates: int, watch: Callable[[Report], None] | None = None
-) -> Trained:
+def train_cell(cell: Cell, config: EDMConfig, updates: int, watch: Callable[[Report], None] | None = None) -> Trained:
     """Train the R runs by the package's own entry point."""
     return train_many(edm, cell.spec, config, cell.dataset, cell.keys, updates, watch)
 

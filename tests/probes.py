@@ -1,14 +1,18 @@
 """Tiny finite problems with known answers, and small data that has every kind of trajectory."""
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from sbil.dataset import Dataset, Rows, Transitions
 from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.errors import UserError
 from sbil.networks import MLP, Dense
 
 # Sizes that make every algorithm small; an algorithm without such a setting ignores it.
@@ -69,7 +73,9 @@ def separable(count: int = 40) -> Demonstrations:
     return Demonstrations((Trajectory(points.astype(np.float32), (side > 0).astype(np.int32)),), ("left", "right"))
 
 
-def demonstrations(features: int = 3, actions: int = 3, lengths: tuple[int, ...] = (7, 5, 9, 6, 4, 8)) -> Demonstrations:
+def demonstrations(
+    features: int = 3, actions: int = 3, lengths: tuple[int, ...] = (7, 5, 9, 6, 4, 8)
+) -> Demonstrations:
     """Random trajectories that end by termination, by truncation and in neither way, with and without a last state."""
     rng = np.random.default_rng(0)
     trajectories = []
@@ -84,7 +90,9 @@ def demonstrations(features: int = 3, actions: int = 3, lengths: tuple[int, ...]
 def transitions(observation: np.ndarray, action: np.ndarray) -> Transitions:
     """A minibatch of pairs; nothing is known of what follows them."""
     no = jnp.zeros(len(action), bool)
-    return Transitions(jnp.asarray(observation), jnp.asarray(action), jnp.asarray(observation), no, no, jnp.zeros(len(action), int))
+    return Transitions(
+        jnp.asarray(observation), jnp.asarray(action), jnp.asarray(observation), no, no, jnp.zeros(len(action), int)
+    )
 
 
 def run_of(dataset: Dataset, run: int) -> Dataset:
@@ -95,3 +103,22 @@ def run_of(dataset: Dataset, run: int) -> Dataset:
         Rows(labelled.indices[run], labelled.size[run]),
         Rows(unlabelled.indices[run], unlabelled.size[run]),
     )
+
+
+def refused(load: Callable[[Path], Any], path: Path) -> str:
+    """The one line with which `load` refuses `path`; it names the path."""
+    with pytest.raises(UserError) as raised:
+        load(path)
+    line = str(raised.value)
+    assert "\n" not in line
+    assert str(path) in line
+    return line
+
+
+def loaded_or_refused(load: Callable[[Path], Any], path: Path) -> Any:
+    """What `load` makes of `path`, or nothing if it is refused; any other error goes on."""
+    try:
+        return load(path)
+    except UserError:
+        refused(load, path)
+        return None

@@ -11,7 +11,7 @@ from scipy.stats import chisquare, norm
 from sbil import langevin
 from sbil.networks import energy
 
-CURVATURE = np.array([1.0, 0.5], np.float32)
+CURVATURE = np.array([1.0, 2.0], np.float32)
 
 
 def quadratic(states):
@@ -27,16 +27,16 @@ chain = jax.jit(langevin.chain, static_argnames=("energy", "length"))
 
 @pytest.mark.parametrize(
     ("step_size", "noise", "length"),
-    [(0.01, 0.01, 800), (0.5, 0.3, 40)],
+    [(0.01, 0.01, 300), (0.5, 0.3, 30)],
     ids=["the paper's", "large steps"],
 )
 def test_variance_under_a_quadratic_energy(step_size, noise, length):
     """sigma^2 / (1 - (1 - alpha k)^2) for curvature k: exact for the discrete chain, not only for small steps."""
-    start = jnp.zeros((12_000, 2))
+    start = jnp.zeros((5_000, 2))
     end = np.asarray(chain(jax.random.key(0), quadratic, start, length, step_size, noise))
     expected = noise**2 / (1 - (1 - step_size * CURVATURE) ** 2)
-    np.testing.assert_allclose(end.var(0), expected, rtol=0.04)  # three standard errors
-    np.testing.assert_allclose(end.mean(0), 0, atol=4 * expected.max() ** 0.5 / 12_000**0.5)
+    np.testing.assert_allclose(end.var(0), expected, rtol=0.06)  # three standard errors
+    np.testing.assert_allclose(end.mean(0), 0, atol=4 * expected.max() ** 0.5 / 5_000**0.5)
 
 
 def test_masses_of_two_modes():
@@ -47,13 +47,13 @@ def test_masses_of_two_modes():
         logits = jnp.log(weights).astype(jnp.float32) - (states - means.astype(np.float32)) ** 2 / (2 * width**2)
         return energy(logits)
 
-    step_size = 0.02
-    start = jnp.full((4_000, 1), -1.0)
-    end = np.asarray(chain(jax.random.key(1), mixture, start, 1_500, step_size, (2 * step_size) ** 0.5))
+    step_size = 0.05
+    start = jnp.full((2_000, 1), -1.0)
+    end = np.asarray(chain(jax.random.key(1), mixture, start, 500, step_size, (2 * step_size) ** 0.5))
     right = weights @ norm.sf(0, means, width)
-    assert (end > 0).mean() == pytest.approx(right, abs=0.025)
-    assert end.mean() == pytest.approx(weights @ means, abs=0.07)
-    cold = np.asarray(chain(jax.random.key(1), mixture, start, 1_500, step_size, 0.01))
+    assert (end > 0).mean() == pytest.approx(right, abs=0.03)
+    assert end.mean() == pytest.approx(weights @ means, abs=0.08)
+    cold = np.asarray(chain(jax.random.key(1), mixture, start, 500, step_size, 0.01))
     assert (cold > 0).mean() < 0.01  # without that noise they stay where they were
 
 
@@ -152,6 +152,8 @@ def test_no_gradient_flows_through_samples():
 
 
 def test_strict_dtypes():
+    """Nothing is promoted unasked."""
     with jax.numpy_dtype_promotion("strict"):
-        samples, buffer = sample(jax.random.key(0), jnp.asarray(BUFFER), energy=quadratic, fresh=marked, length=2)
+        step = partial(sample, energy=quadratic, fresh=marked, length=2)
+        samples, buffer = jax.eval_shape(step, jax.random.key(0), jnp.asarray(BUFFER))
     assert samples.dtype == buffer.dtype == jnp.float32

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ import safetensors.numpy
 
 from sbil import files
 
-SECONDS_BETWEEN = 20.0
+SECONDS_BETWEEN = float(os.environ.get("SBIL_CHECKPOINT_SECONDS", "20"))
 
 
 class Saved(NamedTuple):
@@ -27,7 +28,7 @@ class Saved(NamedTuple):
 
 @dataclass
 class Checkpoint:
-    """One file that holds the state of training now and then; removed when training is over.
+    """One file that holds the state of training now and then.
 
     identity: everything the training depends on; a checkpoint of another identity is not used.
     """
@@ -53,22 +54,28 @@ class Checkpoint:
 
     def load(self, like: Any) -> Saved | None:
         """What was saved, its tree shaped as `like`; or nothing if there is no usable checkpoint."""
-        if not self.path.is_file():
+        found = self._read()
+        if not found:
             return None
-        try:
-            with safetensors.safe_open(self.path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                if metadata.get("identity") != self._name:
-                    return None
-                leaves = [file.get_tensor(name) for name in sorted(file.keys())]
-            done, notes = json.loads(metadata["notes"])
-        except (OSError, ValueError, KeyError, safetensors.SafetensorError):
-            return None  # damaged: begin again
+        done, notes, leaves = found
         expected, structure = jax.tree.flatten(like)
         if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in expected]:
             return None
         return Saved(done, jax.tree.unflatten(structure, leaves), notes)
 
-    def remove(self) -> None:
-        """Delete the file: training is over."""
-        self.path.unlink(missing_ok=True)
+    def usable(self) -> int:
+        """The number of updates that need not be done again."""
+        found = self._read()
+        return found[0] if found else 0
+
+    def _read(self) -> tuple[int, dict[str, Any], list[np.ndarray]] | None:
+        if not self.path.is_file():
+            return None
+        try:
+            with safetensors.safe_open(self.path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+                leaves = [file.get_tensor(name) for name in sorted(file.keys())]
+            done, notes = json.loads(metadata["notes"])
+        except (OSError, ValueError, KeyError, safetensors.SafetensorError):
+            return None  # damaged: begin again
+        return (done, notes, leaves) if metadata.get("identity") == self._name else None

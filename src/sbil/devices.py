@@ -22,38 +22,44 @@ def prepare() -> None:
 
 
 @cache
-def mesh() -> Mesh:
-    """All local devices in a row called "runs"."""
-    return Mesh(np.array(jax.local_devices()), ("runs",))
+def mesh(count: int) -> Mesh:
+    """The first `count` local devices in a row called "runs"."""
+    return Mesh(np.array(jax.local_devices()[:count]), ("runs",))
+
+
+def over_runs(runs: int) -> Mesh:
+    """The devices that so many runs are spread over: all of them, or one a run where there are fewer runs."""
+    return mesh(min(runs, jax.local_device_count()))
 
 
 RUNS = PartitionSpec("runs")
 SHARED = PartitionSpec()
 
 
-def spread(tree: Any) -> Any:
-    """Put a tree whose leaves have the runs as first axis onto the devices, a share each."""
-    return jax.device_put(tree, NamedSharding(mesh(), RUNS))
+def spread(tree: Any, runs: int) -> Any:
+    """Put a tree whose leaves have the runs as first axis onto the devices, a share each.
+
+    The last run is repeated until the runs divide evenly; drop what is beyond `runs` afterwards.
+    """
+    devices = over_runs(runs)
+    rows = np.minimum(np.arange(-(-runs // devices.size) * devices.size), runs - 1)
+    padded = jax.tree.map(lambda leaf: leaf[rows], tree) if len(rows) > runs else tree
+    return jax.device_put(padded, NamedSharding(devices, RUNS))
 
 
-def share(tree: Any) -> Any:
-    """Put a copy of a tree onto every device."""
-    return jax.device_put(tree, NamedSharding(mesh(), SHARED))
+def share(tree: Any, runs: int) -> Any:
+    """Put a copy of a tree onto every device that so many runs are spread over."""
+    return jax.device_put(tree, NamedSharding(over_runs(runs), SHARED))
 
 
-def padded(count: int) -> int:
-    """`count` rounded up to a multiple of the number of devices."""
-    devices = mesh().size
-    return -(-count // devices) * devices
-
-
-def describe() -> dict[str, Any]:
-    """What the numbers were computed on, for provenance."""
+def describe(runs: int) -> dict[str, Any]:
+    """What so many runs are computed on: XLA may round differently for another number of runs or devices."""
     device = jax.local_devices()[0]
     return {
         "platform": device.platform,
         "kind": device.device_kind,
-        "devices": mesh().size,
+        "devices": over_runs(runs).size,
+        "runs_per_program": runs,
         "jax": jax.__version__,
     }
 

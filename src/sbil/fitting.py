@@ -87,7 +87,7 @@ def fit_watched(
             **demonstrations.provenance,
         },
         "sbil": __version__,
-        "device": {**devices.describe(), "runs_per_program": 1},
+        "device": devices.describe(runs=1),
     }
     network = select(trained.states, 0).network
     names = demonstrations.observation_names, demonstrations.action_names

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray
 
 from sbil import devices
@@ -96,17 +97,18 @@ def train_many(
         raise UserError(f"{runs} keys for {len(dataset.labelled.size)} draws; give one key a draw.")
     started = time.perf_counter()
     rows = (per_run(config, runs), keys, dataset.labelled, dataset.unlabelled)
-    args = devices.spread(jax.tree.map(_padder(runs), rows))
-    pool = devices.share(dataset.pool)
-    states = _init_program(make, spec)(*args, pool)
+    args = devices.spread(rows, runs)
+    pool = devices.share(dataset.pool, runs)
+    mesh = devices.over_runs(runs)
+    states = _init_program(make, spec, mesh)(*args, pool)
     done, history, diverged_at = 0, list[dict[str, np.ndarray]](), np.full(runs, -1)
     if checkpoint and (saved := checkpoint.load(states)):
-        done, states = saved.done, devices.spread(saved.tree)
+        done, states = saved.done, devices.spread(saved.tree, len(jax.tree.leaves(saved.tree)[0]))
         history = [_arrays(metrics) for metrics in saved.notes["history"]]
         diverged_at = np.array(saved.notes["diverged_at"])
     while done < updates:
         length = min(CHUNK, updates - done)
-        states, means = _chunk_program(make, spec, length)(*args, pool, states, jnp.int32(done))
+        states, means = _chunk_program(make, spec, mesh, length)(*args, pool, states, jnp.int32(done))
         done += length
         history.append({name: np.asarray(values)[:runs] for name, values in means.items()})
         diverged_at[(diverged_at < 0) & has_diverged(history[-1])] = done
@@ -167,33 +169,27 @@ def stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
-def _padder(runs: int) -> Callable[[Any], Any]:
-    """Repeat the last run until the runs divide evenly over the devices; the extra ones are dropped again."""
-    rows = np.minimum(np.arange(devices.padded(runs)), runs - 1)
-    return lambda leaf: leaf[rows] if len(rows) > runs else leaf
-
-
 @lru_cache(maxsize=64)
-def _init_program(make: Make, spec: Spec) -> Any:
+def _init_program(make: Make, spec: Spec, mesh: Mesh) -> Any:
     def init(config: Any, key: Array, labelled: Any, unlabelled: Any, pool: Any) -> Any:
         return make(spec, config).init(key, Dataset(pool, labelled, unlabelled))
 
-    return _over_runs(init, runs=(True, True, True, True, False))
+    return _over_runs(init, mesh, runs=(True, True, True, True, False))
 
 
 @lru_cache(maxsize=64)
-def _chunk_program(make: Make, spec: Spec, length: int) -> Any:
+def _chunk_program(make: Make, spec: Spec, mesh: Mesh, length: int) -> Any:
     def chunk(config: Any, key: Array, labelled: Any, unlabelled: Any, pool: Any, state: Any, first: Array) -> Any:
         algorithm, dataset = make(spec, config), Dataset(pool, labelled, unlabelled)
         state, metrics = advance(algorithm, key, state, dataset, first + jnp.arange(length))
         return state, {name: values.mean() for name, values in metrics.items()}
 
-    return _over_runs(chunk, runs=(True, True, True, True, False, True, False), donate=5)
+    return _over_runs(chunk, mesh, runs=(True, True, True, True, False, True, False), donate=5)
 
 
-def _over_runs(function: Any, runs: tuple[bool, ...], donate: int | None = None) -> Any:
+def _over_runs(function: Any, mesh: Mesh, runs: tuple[bool, ...], donate: int | None = None) -> Any:
     """jit(shard(vmap(function))): arguments marked in `runs` have the runs as first axis, others are shared."""
     mapped = jax.vmap(function, in_axes=tuple(0 if each else None for each in runs))
     specs = tuple(devices.RUNS if each else devices.SHARED for each in runs)
-    sharded = jax.shard_map(mapped, mesh=devices.mesh(), in_specs=specs, out_specs=devices.RUNS, check_vma=False)
+    sharded = jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=devices.RUNS, check_vma=False)
     return jax.jit(sharded, donate_argnums=() if donate is None else donate)

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import probes
 from scipy.optimize import minimize
 
+import probes
 from sbil.algorithms.bc import BCConfig, bc, policy_loss
 from sbil.dataset import make_dataset, spec_of
 from sbil.training import train

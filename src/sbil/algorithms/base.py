@@ -73,11 +73,11 @@ def setting(
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
     """Make a class of settings a frozen dataclass and a pytree: floats are leaves, so a sweep is a vmap."""
+    cls.__post_init__ = check  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     hints = get_type_hints(cls)
     floats = [name for name, hint in hints.items() if hint is float]
     others = [name for name in hints if name not in floats]
-    cls.__post_init__ = check  # type: ignore[attr-defined]
     return jax.tree_util.register_dataclass(cls, data_fields=floats, meta_fields=others)
 
 

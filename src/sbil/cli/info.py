@@ -21,13 +21,16 @@ class Command:
 
 def run(command: Command) -> None:
     """Print."""
-    from sbil import devices
+    import jax
+
+    import sbil.devices  # noqa: F401  gives JAX its devices
 
     names = ("sbil", "jax", "jaxlib", "equinox", "optax", "numpy", "safetensors")
     facts = {
         **{name: metadata.version(name) for name in names},
         "python": platform.python_version(),
         "system": platform.platform(),
-        **{f"device_{key}": value for key, value in devices.describe().items() if key != "jax"},
+        "platform": jax.default_backend(),
+        "devices": ", ".join(sorted({device.device_kind for device in jax.devices()})) + f" x {jax.device_count()}",
     }
     print(json.dumps(facts) if command.json else "\n".join(f"{name:16} {value}" for name, value in facts.items()))

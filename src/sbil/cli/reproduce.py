@@ -77,13 +77,14 @@ def run(command: Command) -> None:
     results = run_cells(cells, command.out)
     name = f"{command.env}-{command.demonstrator}-{command.mode}-thin{command.thin}"
     files.write_text(command.out / f"{name}.md", tables.markdown(results))
+    files.write_text(command.out / f"{name}.csv", tables.csv_text(tables.run_rows(results)))
     figures.write(figures.against_size(results), command.out / f"{name}.png")
     if command.json:
         print(json.dumps({"cells": tables.rows(results), "differences": tables.differences(results)}))
         return
     console.print()
     print_results(results)
-    print(f"wrote {command.out / name}.md and .png; the runs are beside them, one file a cell")
+    print(f"wrote {command.out / name}.md, .csv (one line a run) and .png; the files of the cells hold every episode")
 
 
 def sizes(text: str) -> list[int]:
@@ -140,6 +141,5 @@ def print_results(results: "Sequence[Result]") -> None:
             tables.terminal(here, f"{setting}: scaled return [95 % interval], {len(here[0].cell.runs)} runs a cell")
         )
     for row in tables.differences(results):
-        verdict = "above BC" if row["low"] > 0 else "below BC" if row["high"] < 0 else "no clear difference from BC"
         interval = f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        print(f"{row['method']} - bc at n={row['size']}: {interval}, {verdict}")
+        print(f"{row['method']} - bc at n={row['size']}: {interval}, {tables.verdict(row)}")

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import shutil
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,6 +73,8 @@ def run(command: Command) -> None:
     identity = {**asdict(command), "out": "", "overwrite": "", "json": "", "data": fingerprint(training)}
     partial = command.out.with_name(f".{command.out.name}.partial")
     checkpoint = Checkpoint(partial / "checkpoint.safetensors", identity)
+    if checkpoint.usable():
+        print(f"resumed at update {checkpoint.usable()}", file=sys.stderr)
     with bar(command.updates, f"{command.algorithm} on {len(training)} trajectories") as advance:
         policy, trained = fit_watched(
             command.algorithm,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil import devices
@@ -43,16 +44,15 @@ def evaluate(
         raise UserError(f"episodes must be a whole number from 1. Got {episodes}.")
     count = len(jax.tree.leaves(policies.parameters)[0])
     keys = key if key.ndim else jnp.broadcast_to(key, (count,))
-    rows = np.minimum(np.arange(devices.padded(count)), count - 1)
-    parameters, keys = devices.spread(jax.tree.map(lambda leaf: leaf[rows], (policies.parameters, keys)))
-    program = _program(environment, policies.logits, episodes, greedy)
+    parameters, keys = devices.spread((policies.parameters, keys), count)
+    program = _program(environment, policies.logits, episodes, greedy, devices.over_runs(count))
     return np.asarray(program(parameters, keys))[:count]
 
 
 @lru_cache(maxsize=64)
-def _program(environment: Environment, logits: Callable[..., Any], episodes: int, greedy: bool) -> Any:
+def _program(environment: Environment, logits: Callable[..., Any], episodes: int, greedy: bool, mesh: Mesh) -> Any:
     play = jax.vmap(lambda parameters, key: _play(environment, logits, parameters, key, episodes, greedy))
-    sharded = jax.shard_map(play, mesh=devices.mesh(), in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
+    sharded = jax.shard_map(play, mesh=mesh, in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
     return jax.jit(sharded)
 
 

@@ -80,7 +80,7 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     returns = evaluate(environments.get(one.environment), policies, starts, one.episodes)
     seconds = {"training": trained.seconds, "evaluation": time.perf_counter() - started}
     last = {name: values[-1] for name, values in trained.metrics.items()}
-    device = {**devices.describe(), "runs_per_program": len(runs)}
+    device = devices.describe(len(runs))
     ends = np.cumsum([len(cell.runs) for cell in cells])
     return [
         Result(

@@ -1,7 +1,7 @@
 """Figures: return against the number of trajectories."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -17,18 +17,22 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
-def against_size(results: Sequence[Result]) -> Figure:
-    """One panel a setting: the scaled score of each method against the number of trajectories."""
+def against_size(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
+    """One panel a setting: the scaled score of each method against the number of trajectories.
+
+    names: what to call the methods in the legend, where not by their own names.
+    """
     settings = list(dict.fromkeys(setting_of(result) for result in results))
     methods = list(dict.fromkeys(str(result.cell.method) for result in results))
-    figure = Figure(figsize=(1.6 + 4.2 * len(settings), 3.8), layout="constrained")
+    figure = Figure(figsize=(1.4 + 3.8 * len(settings), 4.2), layout="constrained")
     panels = figure.subplots(1, len(settings), squeeze=False, sharey=True)[0]
     for panel, setting in zip(panels, settings, strict=True):
         here = [result for result in results if setting_of(result) == setting]
-        _panel(panel, here, methods)
+        _panel(panel, here, methods, names or {})
         panel.set_title(_two_lines(setting), fontsize=9)
     panels[0].set_ylabel("return (0 = random, 1 = demonstrator)")
-    panels[-1].legend(frameon=False, loc="lower right", fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(methods), fontsize=9)
     return figure
 
 
@@ -37,7 +41,9 @@ def _two_lines(setting: str) -> str:
     return f"{environment}\n{rest}"
 
 
-def _panel(panel: "matplotlib.axes.Axes", results: Sequence[Result], methods: list[str]) -> None:
+def _panel(
+    panel: "matplotlib.axes.Axes", results: Sequence[Result], methods: list[str], names: Mapping[str, str]
+) -> None:
     sizes = sorted({result.cell.size for result in results})
     panel.axhline(1, color="0.6", linewidth=1, linestyle=":")
     for index, method in enumerate(methods):
@@ -51,9 +57,16 @@ def _panel(panel: "matplotlib.axes.Axes", results: Sequence[Result], methods: li
         below = [value.mean - value.low for value in values]
         above = [value.high - value.mean for value in values]
         panel.errorbar(
-            places, means, yerr=[below, above], color=COLOURS[index % len(COLOURS)],
-            marker=MARKERS[index % len(MARKERS)], markersize=5, linewidth=1.5, capsize=2, label=method,
-        )  # fmt: skip
+            places,
+            means,
+            yerr=[below, above],
+            color=COLOURS[index % len(COLOURS)],
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=5,
+            linewidth=1.5,
+            capsize=2,
+            label=names.get(method, method),
+        )
     panel.set_xticks(range(len(sizes)), [str(size) for size in sizes])
     panel.set_xlabel("demonstrated trajectories")
     panel.set_ylim(min(-0.05, panel.get_ylim()[0]), 1.08)

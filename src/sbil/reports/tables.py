@@ -1,5 +1,7 @@
 """Tables of results: for the terminal, for Markdown and as plain rows."""
 
+import csv
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,11 +43,52 @@ def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[st
             "setting": setting_of(result),
             "method": str(result.cell.method),
             "size": result.cell.size,
+            "draws": result.cell.draws,
             **estimate(result.scores - other.scores)._asdict(),
         }
         for result, other in pairs
         if other is not None and other.scores.shape == result.scores.shape
     ]
+
+
+FEWEST_DRAWS = 5  # below this an interval over draws says next to nothing
+
+
+def verdict(row: dict[str, Any]) -> str:
+    """A difference from the baseline in words."""
+    if row["draws"] < FEWEST_DRAWS:
+        return f"too few draws to tell ({row['draws']})"
+    return "above" if row["low"] > 0 else "below" if row["high"] < 0 else "no clear difference"
+
+
+def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One row a run: everything that a statistic over runs needs."""
+    return [
+        {
+            "environment": result.cell.environment,
+            "demonstrator": result.cell.demonstrator,
+            "mode": result.cell.mode,
+            "thin": result.cell.thin,
+            "method": str(result.cell.method),
+            "size": result.cell.size,
+            "draw": draw,
+            "initialisation": initialisation,
+            "return": round(float(result.returns[i].mean()), 3),
+            "score": round(float(result.scores[draw, initialisation]), 5),
+            "diverged_at": int(result.diverged_at[i]),
+        }
+        for result in results
+        for i, (draw, initialisation) in enumerate(result.cell.runs)
+    ]
+
+
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    """Rows as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def short(value: Estimate) -> str:

@@ -1,0 +1,339 @@
+"""The commands as people use them: real files, real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from sbil import demonstrations
+from sbil.cli import main
+from sbil.demonstrations import Demonstrations, Trajectory
+
+COMMANDS = ("quickstart", "train", "evaluate", "demos collect", "reproduce", "algorithms", "info")
+
+
+def sbil(*words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "sbil", *words)
+
+
+def start(*words: str, **options) -> subprocess.Popen:
+    return subprocess.Popen(sbil(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def finish(*words: str, **options) -> subprocess.CompletedProcess:
+    return subprocess.run(sbil(*words), capture_output=True, text=True, check=False, timeout=300, **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cli")
+
+
+@pytest.fixture(scope="module")
+def demos(folder):
+    path = folder / "demos.npz"
+    main(["demos", "collect", "--env", "CartPole-v1", "--trajectories", "4", "--out", str(path)])
+    return path
+
+
+@pytest.fixture(scope="module")
+def policy(folder, demos):
+    path = folder / "policy"
+    main(["train", "bc", "--data", str(demos), "--out", str(path), "--updates", "300", "--held-out", "0.25"])
+    return path
+
+
+def refusal(capsys, *words: str) -> str:
+    """The one line with which a command refuses; anything else fails the test."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as leaving:
+        main([str(word) for word in words])
+    output, error = capsys.readouterr()
+    assert leaving.value.code == 2
+    assert output == ""
+    assert error.startswith("sbil: ")
+    assert error.count("\n") == 1, error
+    assert "Traceback" not in error
+    return error
+
+
+# What works
+
+
+def test_collect_train_evaluate(demos, policy, capsys):
+    loaded = demonstrations.load(demos)
+    assert len(loaded) == 4
+    assert loaded.provenance["mode"] == "sampled"
+    assert sorted(path.name for path in policy.iterdir()) == ["metrics.csv", "policy.json", "weights.safetensors"]
+    assert (policy / "metrics.csv").read_text().splitlines()[0] == "update,policy_loss"
+    main(["evaluate", str(policy), "--env", "CartPole-v1", "--episodes", "20", "--json"])
+    live = json.loads(capsys.readouterr().out)
+    assert live["episodes"] == 20
+    assert live["low"] <= live["mean"] <= live["high"]
+    main(["evaluate", str(policy), "--data", str(demos), "--json"])
+    agreed = json.loads(capsys.readouterr().out)
+    assert agreed["steps"] == loaded.steps
+    assert agreed["accuracy"] > agreed["majority_accuracy"]
+
+
+def test_the_same_command_writes_the_same_bytes(demos, policy, folder):
+    other = folder / "again"
+    main(["train", "bc", "--data", str(demos), "--out", str(other), "--updates", "300", "--held-out", "0.25"])
+    for name in ("policy.json", "weights.safetensors", "metrics.csv"):
+        assert (policy / name).read_bytes() == (other / name).read_bytes()
+
+
+def test_settings_and_presets_reach_the_policy(demos, folder):
+    out = folder / "tuned"
+    words = ["--preset", "released", "--set", "chain_length=2", "buffer_size=64", "--updates", "20", "--thin", "20"]
+    main(["train", "edm", "--data", str(demos), "--out", str(out), *words])
+    provenance = json.loads((out / "policy.json").read_text())["provenance"]
+    assert provenance["settings"]["chain_length"] == 2
+    assert provenance["settings"]["batch"] == 32
+    assert provenance["data"]["steps_used"] == 100
+    assert provenance["device"]["runs_per_program"] == 1
+
+
+def test_quickstart_with_a_tiny_budget(folder, capsys):
+    out = folder / "quick"
+    words = ["quickstart", "--out", str(out), "--runs", "2", "--updates", "10", "--episodes", "2"]
+    main([*words, "--json"])
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert [(cell["method"], cell["size"]) for cell in cells] == [(m, n) for m in ("bc", "edm") for n in (1, 3, 7)]
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "| edm |" in (out / "table.md").read_text()
+    main(words)
+    text = capsys.readouterr().out
+    assert "next:" in text
+    assert "too few draws" in text
+
+
+def test_reproduce_writes_table_runs_and_figure(folder, capsys):
+    out = folder / "grid"
+    words = ["reproduce", "--env", "Acrobot-v1", "--algorithms", "bc,bc+weight_decay=3", "--sizes", "1"]
+    words += ["--draws", "2", "--seeds", "1", "--updates", "10", "--episodes", "2", "--out", str(out)]
+    main(words)
+    assert "bc+weight_decay=3 - bc at n=1" in capsys.readouterr().out
+    name = "Acrobot-v1-ppo-sampled-thin1"
+    assert {f"{name}.md", f"{name}.csv", f"{name}.png"} < {path.name for path in out.iterdir()}
+    assert len((out / f"{name}.csv").read_text().splitlines()) == 5
+
+
+def test_algorithms_and_info(capsys):
+    main(["algorithms"])
+    assert "edm: needs pairs; presets default, paper, released" in capsys.readouterr().out
+    main(["algorithms", "edm"])
+    assert "chain_length" in capsys.readouterr().out
+    main(["algorithms", "--json"])
+    assert json.loads(capsys.readouterr().out)["edm"]["presets"]["paper"] == {"square": 0.0}
+    main(["info", "--json"])
+    assert json.loads(capsys.readouterr().out)["platform"] == "cpu"
+    main(["demos", "list"])
+    assert "Acrobot-v1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples_that_parse(command, capsys):
+    from importlib import import_module
+
+    from sbil.cli import parse
+
+    with pytest.raises(SystemExit) as leaving:
+        main([*command.split(), "--help"])
+    assert leaving.value.code == 0
+    text = capsys.readouterr().out
+    module = import_module(f"sbil.cli.{command.split()[0]}")
+    assert len(module.EXAMPLES) >= 2
+    for example in module.EXAMPLES:
+        assert example in text
+        words = example.split()
+        assert words[:2] == ["sbil", command.split()[0]]
+        parse(module.Command, "sbil", words[2:], ())
+
+
+def test_help_comes_without_jax():
+    script = "import sys; from sbil.cli import main\ntry: main(sys.argv[1:])\nfinally: print('jax' in sys.modules)"
+    for words in (["--help"], ["train", "--help"], ["quickstart", "--help"], ["reproduce", "--help"]):
+        done = subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip().endswith("False")
+
+
+# What is refused, in one line
+
+
+def npz(folder, name, **changes):
+    """A valid file of demonstrations with some arrays exchanged."""
+    rng = np.random.default_rng(0)
+    steps = tuple(Trajectory(rng.normal(size=(6, 4)).astype(np.float32), rng.integers(0, 2, 5)) for _ in range(3))
+    path = folder / name
+    demonstrations.save(Demonstrations(steps, ("left", "right")), path)
+    if changes:
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        arrays.update(changes)
+        np.savez(path, **arrays)
+    return path
+
+
+def test_bad_words(capsys, folder):
+    assert "did you mean 'train'" in refusal(capsys, "trian")
+    assert "--updatess" in refusal(capsys, "quickstart", "--updatess", "3")
+    assert "--updates" in refusal(capsys, "quickstart", "--updates", "many")
+    assert "--data" in refusal(capsys, "train", "bc", "--out", folder / "x")
+    assert "one of them" in refusal(capsys, "evaluate", folder)
+    assert "collect" in refusal(capsys, "demos")
+
+
+def test_bad_names(capsys, folder, demos, policy):
+    out = folder / "never"
+    assert "did you mean 'edm'" in refusal(capsys, "train", "emd", "--data", demos, "--out", out)
+    assert "preset" in refusal(capsys, "train", "edm", "--preset", "papr", "--data", demos, "--out", out)
+    assert "did you mean 'noise'" in refusal(capsys, "train", "edm", "--set", "noize=1", "--data", demos, "--out", out)
+    assert "name=value" in refusal(capsys, "train", "edm", "--set", "noise", "--data", demos, "--out", out)
+    assert "'noise' parameter of EDM" in refusal(
+        capsys, "train", "edm", "--set", "noise=-1", "--data", demos, "--out", out
+    )
+    assert "'batch' parameter" in refusal(capsys, "train", "bc", "--set", "batch=2.5", "--data", demos, "--out", out)
+    assert "CartPole-v1" in refusal(capsys, "evaluate", policy, "--env", "CartPole-v2")
+    assert "Acrobot-v1" in refusal(capsys, "evaluate", policy, "--env", "Acrobot-v1")
+    assert "demonstrator" in refusal(
+        capsys, "demos", "collect", "--env", "CartPole-v1", "--demonstrator", "x", "--out", "x.npz"
+    )
+    assert "algorithm 'dagger'" in refusal(
+        capsys, "reproduce", "--env", "CartPole-v1", "--algorithms", "dagger", "--out", out
+    )
+    assert "--sizes" in refusal(capsys, "reproduce", "--env", "CartPole-v1", "--sizes", "one", "--out", out)
+    assert "size" in refusal(capsys, "reproduce", "--env", "CartPole-v1", "--sizes", "0", "--out", out)
+    assert not out.exists()
+
+
+def test_bad_numbers(capsys, folder, demos):
+    out = folder / "never"
+    for words, word in (
+        (("--updates", "0"), "updates"),
+        (("--thin", "0"), "thin"),
+        (("--thin-offset", "7"), "thin_offset"),
+        (("--trajectories", "99"), "99"),
+        (("--held-out", "1.5"), "held_out"),
+    ):
+        assert word in refusal(capsys, "train", "bc", "--data", demos, "--out", out, *words)
+    assert "trajectories" in refusal(
+        capsys, "demos", "collect", "--env", "CartPole-v1", "--trajectories", "0", "--out", folder / "n.npz"
+    )
+    assert not out.exists()
+
+
+def test_bad_files(capsys, folder, demos):
+    out = folder / "never"
+
+    def refused(path) -> str:
+        message = refusal(capsys, "train", "bc", "--data", path, "--out", out)
+        assert str(path) in message
+        return message
+
+    assert "no such file" in refused(folder / "missing.npz")
+    assert "folder" in refused(folder)
+    (folder / "text.npz").write_text("not a zip")
+    refused(folder / "text.npz")
+    (folder / "half.npz").write_bytes(demos.read_bytes()[: demos.stat().st_size // 2])
+    refused(folder / "half.npz")
+    assert "'lengths'" not in refused(npz(folder, "short.npz", actions=np.zeros(14, np.int32)))
+    assert "action 7" in refused(npz(folder, "range.npz", actions=np.full(15, 7, np.int32)))
+    values = np.zeros((18, 4), np.float32)
+    values[7, 2] = np.nan
+    assert "trajectory 1, step 1, column 2" in refused(npz(folder, "nan.npz", observations=values))
+    assert not out.exists()
+
+
+def test_nothing_is_overwritten_unless_told(capsys, demos, policy):
+    before = {path.name: path.read_bytes() for path in policy.iterdir()}
+    assert "--overwrite" in refusal(capsys, "train", "bc", "--data", demos, "--out", policy)
+    assert "--overwrite" in refusal(capsys, "demos", "collect", "--env", "CartPole-v1", "--out", demos)
+    assert {path.name: path.read_bytes() for path in policy.iterdir()} == before
+
+
+def test_a_policy_of_another_version(capsys, folder, policy):
+    description = json.loads((policy / "policy.json").read_text())
+    other = folder / "newer"
+    other.mkdir()
+    (other / "weights.safetensors").write_bytes((policy / "weights.safetensors").read_bytes())
+    (other / "policy.json").write_text(json.dumps({**description, "version": 2}))
+    message = refusal(capsys, "evaluate", other, "--env", "CartPole-v1")
+    assert "format 2" in message
+    assert "upgrade" in message
+
+
+def test_a_diverged_training_leaves_no_policy(capsys, demos, folder):
+    out = folder / "diverged"
+    words = ("--set", "learning_rate=1e30", "--updates", "20")
+    assert "diverged" in refusal(capsys, "train", "bc", "--data", demos, "--out", out, *words)
+    assert not out.exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk(capsys, demos, folder, monkeypatch):
+    import errno
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "full"))
+
+    monkeypatch.setattr(os, "fsync", full)
+    message = refusal(capsys, "train", "bc", "--data", demos, "--out", folder / "full", "--updates", "10")
+    assert "No space left" in message
+    assert not (folder / "full").exists()
+    assert not list(folder.glob(".full*.tmp"))
+
+
+# What is interrupted
+
+
+def test_interrupt_leaves_with_130_and_goes_on(folder):
+    out = folder / "interrupted"
+    words = ("quickstart", "--out", str(out), "--runs", "1", "--updates", "1000", "--episodes", "2")
+    process = start(*words)
+    deadline = time.monotonic() + 200
+    while not list(out.glob("cells/*.json")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert "goes on from there" in error
+    assert "Traceback" not in error
+    kept = {path.name: path.read_bytes() for path in out.glob("cells/*.json")}
+    assert 1 <= len(kept) < 6
+    done = finish(*words)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(kept)}/6" in done.stderr
+    assert "kept from before" in done.stderr
+    now = {path.name: path.read_bytes() for path in out.glob("cells/*.json")}
+    assert len(now) == 6
+    assert kept.items() <= now.items()
+
+
+def test_killed_training_resumes_to_the_same_bytes(demos, folder, monkeypatch):
+    whole, resumed = folder / "whole", folder / "resumed"
+    words = ["train", "edm", "--data", str(demos), "--updates", "2000", "--thin", "20"]
+    words += ["--set", "chain_length=2", "buffer_size=64", "hidden=8"]
+    quick = {**os.environ, "SBIL_CHECKPOINT_SECONDS": "0"}
+    assert finish(*words, "--out", str(whole)).returncode == 0
+    process = start(*words, "--out", str(resumed), env=quick)
+    checkpoint = folder / ".resumed.partial" / "checkpoint.safetensors"
+    deadline = time.monotonic() + 200
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill()
+    process.communicate()
+    assert not resumed.exists()
+    assert checkpoint.exists()
+    done = finish(*words, "--out", str(resumed))
+    assert done.returncode == 0, done.stderr
+    assert "resumed at update" in done.stderr
+    for name in ("weights.safetensors", "policy.json", "metrics.csv"):
+        assert (whole / name).read_bytes() == (resumed / name).read_bytes(), name
+    assert not checkpoint.parent.exists()

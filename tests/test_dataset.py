@@ -1,0 +1,179 @@
+"""The dataset: what a run may draw from, in which shares, and within which bounds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+import probes
+from sbil.dataset import Pool, Rows, Spec, capacity_for, make_dataset, make_pool, spec_of
+from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.errors import UserError
+
+DEMONSTRATIONS = probes.demonstrations()
+
+
+def numbered(lengths, last=()):
+    """Trajectories whose states are 0, 1, 2, ... in the order of the pool, and whose actions are all 0."""
+    first, trajectories = 0, []
+    for index, length in enumerate(lengths):
+        visited = length + (index in last)
+        states = np.arange(first, first + visited, dtype=np.float32)[:, None]
+        trajectories.append(Trajectory(states, np.zeros(length, np.int32)))
+        first += visited
+    return Demonstrations(tuple(trajectories), ("only",))
+
+
+transitions = jax.jit(Pool.transitions)
+
+
+def test_spec():
+    assert spec_of(DEMONSTRATIONS) == Spec((3,), 3)
+
+
+def test_pool_holds_the_steps_of_flat():
+    pool, flat = make_pool(DEMONSTRATIONS), DEMONSTRATIONS.flat()
+    steps = transitions(pool, jnp.arange(len(flat.action)))
+    for name in steps._fields:
+        np.testing.assert_array_equal(getattr(steps, name), getattr(flat, name), err_msg=name)
+    assert pool.observations.dtype == jnp.float32
+    assert not flat.has_next.all()
+    assert flat.terminal.any()
+
+
+def test_doubles_become_single_precision():
+    double = Demonstrations((Trajectory(np.array([[0.1], [0.2]]), np.array([0, 0])),), ("only",))
+    assert make_pool(double).observations.dtype == jnp.float32
+
+
+def test_rows_of_each_draw():
+    draws = [np.array([2, 0]), np.array([1])]
+    dataset = make_dataset(
+        numbered((3, 2, 4), last=(1,)), draws, capacity=9, unlabelled=[np.array([1]), np.array([0, 2])]
+    )
+    # Steps are 0 to 2, 3 to 4, 5 to 8; states 0 to 2, 3 to 5, 6 to 9.
+    assert dataset.labelled.size.tolist() == [7, 2]
+    assert dataset.labelled.indices.shape == (2, 9)
+    assert dataset.labelled.indices[0, :7].tolist() == [5, 6, 7, 8, 0, 1, 2]
+    assert dataset.labelled.indices[1, :2].tolist() == [3, 4]
+    assert dataset.unlabelled.size.tolist() == [3, 7]
+    assert dataset.unlabelled.indices[0, :3].tolist() == [3, 4, 5]
+    assert dataset.unlabelled.indices[1].tolist() == [0, 1, 2, 6, 7, 8, 9]
+
+
+def test_all_in_one_run_without_draws():
+    dataset = make_dataset(DEMONSTRATIONS)
+    assert dataset.labelled.indices.tolist() == list(range(DEMONSTRATIONS.steps))
+    assert int(dataset.labelled.size) == DEMONSTRATIONS.steps
+    assert dataset.unlabelled.indices.shape == (0,)
+
+
+def test_thinning_keeps_the_successor_one_step_later():
+    long = numbered((50, 45), last=(0,))
+    dataset = make_dataset(long, thin=20, thin_offset=3)
+    steps = transitions(dataset.pool, dataset.labelled.indices)
+    first = steps.observation[:, 0]
+    assert steps.time.tolist() == [3, 23, 43, 3, 23, 43]
+    np.testing.assert_array_equal(first, [3, 23, 43, 54, 74, 94])
+    np.testing.assert_array_equal(steps.next_observation[:, 0], first + 1)
+    assert steps.has_next.all()
+
+
+def test_last_step_without_a_successor():
+    dataset = make_dataset(numbered((3, 2)))
+    steps = transitions(dataset.pool, jnp.arange(5))
+    assert steps.has_next.tolist() == [True, True, False, True, False]
+    np.testing.assert_array_equal(steps.next_observation[:, 0], [1, 2, 2, 4, 4])  # never the next trajectory's
+
+
+def test_capacity_for_fits_every_draw():
+    capacity = capacity_for(DEMONSTRATIONS, 2, thin=3, thin_offset=1)
+    sizes = []
+    for i in range(6):
+        for j in range(i):
+            dataset = make_dataset(DEMONSTRATIONS, [np.array([i, j])], thin=3, thin_offset=1, capacity=capacity)
+            assert dataset.labelled.indices.shape == (1, capacity)
+            sizes.append(int(dataset.labelled.size[0]))
+    assert max(sizes) == capacity
+
+
+def test_too_small_a_capacity_is_refused():
+    with pytest.raises(UserError, match="capacity is 3"):
+        make_dataset(DEMONSTRATIONS, [np.array([0])], capacity=3)
+
+
+def test_a_draw_without_a_step_is_refused():
+    with pytest.raises(UserError, match="thin 50, offset 49"):
+        make_dataset(DEMONSTRATIONS, [np.array([0])], thin=50, thin_offset=49)
+
+
+def test_as_many_unlabelled_lists_as_draws():
+    with pytest.raises(UserError):
+        make_dataset(DEMONSTRATIONS, [np.array([0]), np.array([1])], unlabelled=[np.array([2])])
+
+
+def test_rows_are_drawn_uniformly_and_padding_never():
+    rows = Rows(jnp.array([10, 11, 12, 13, 99, 99]), jnp.int32(4))
+    drawn = np.asarray(jax.jit(lambda rows, key: rows.sample(key, 4_000))(rows, jax.random.key(0)))
+    values, counts = np.unique(drawn, return_counts=True)
+    assert values.tolist() == [10, 11, 12, 13]
+    assert chisquare(counts).pvalue > 1e-3
+    assert rows.mask.tolist() == [True] * 4 + [False] * 2
+
+
+def states_of(dataset, count=6_000):
+    """The batch and the states that go with it, as numbers of states."""
+
+    @jax.jit
+    def draw(dataset, key):
+        batch = dataset.batch(key, count)
+        return batch, dataset.states(jax.random.fold_in(key, 1), batch)
+
+    batch, states = draw(dataset, jax.random.key(0))
+    return batch, np.asarray(states)
+
+
+def test_states_are_uniform_over_labelled_and_unlabelled():
+    demonstrations = numbered((3, 2, 4), last=(1,))
+    whole = make_dataset(demonstrations, [np.array([0])], unlabelled=[np.array([1, 2])], capacity=9)
+    batch, states = states_of(probes.run_of(whole, 0))
+    values, counts = np.unique(states, return_counts=True)
+    assert values.tolist() == list(range(10))
+    assert chisquare(counts).pvalue > 1e-3
+    assert set(np.unique(batch.observation)) == {0, 1, 2}  # decisions are of labelled states only
+
+
+def test_states_are_those_of_the_batch_without_unlabelled_ones():
+    """With no unlabelled trajectory at all, and with none in this run but some in another."""
+    demonstrations = numbered((3, 2, 4))
+    draws = [np.array([0]), np.array([0])]
+    for unlabelled in (None, [np.array([], int), np.array([1])]):
+        dataset = probes.run_of(make_dataset(demonstrations, draws, unlabelled=unlabelled), 0)
+        batch, states = states_of(dataset, 100)
+        np.testing.assert_array_equal(states, batch.observation)
+
+
+def test_bounds_hold_labelled_and_unlabelled_states_and_no_others():
+    draws, unlabelled = [np.array([0]), np.array([2, 3])], [np.array([4]), np.array([], int)]
+    dataset = make_dataset(DEMONSTRATIONS, draws, unlabelled=unlabelled, capacity=30)
+    bounds = jax.jit(lambda dataset: dataset.bounds())
+    for run in range(2):
+        parts = [DEMONSTRATIONS.trajectories[i].observations[: len(DEMONSTRATIONS.trajectories[i])] for i in draws[run]]
+        parts += [DEMONSTRATIONS.trajectories[i].observations for i in unlabelled[run]]
+        states = np.concatenate(parts)
+        low, high = bounds(probes.run_of(dataset, run))
+        np.testing.assert_array_equal(low, states.min(0))
+        np.testing.assert_array_equal(high, states.max(0))
+
+
+def test_strict_dtypes():
+    """Nothing is promoted unasked."""
+    dataset = probes.run_of(make_dataset(DEMONSTRATIONS, [np.array([0])], unlabelled=[np.array([1])]), 0)
+
+    def use(dataset, key):
+        return dataset.states(key, dataset.batch(key, 4)), dataset.bounds()
+
+    with jax.numpy_dtype_promotion("strict"):
+        used = jax.eval_shape(use, dataset, jax.random.key(0))
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(used))
