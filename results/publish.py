@@ -25,7 +25,16 @@ NAMES = {
     "edm:paper": "EDM, as printed",
     "edm:paper+start=unit": "EDM, as printed, chains from (-1, 1)",
 }
-HEADLINE = ("CartPole-v1-ppo-sampled-thin20", "CartPole-v1-dqn-greedy-thin20", "Acrobot-v1-ppo-sampled-thin1")
+METHODS = [name for name in NAMES if "+" not in name]  # those of the README; docs/results.md has all
+SHOWN = ("CartPole-v1-ppo-sampled-thin20", "CartPole-v1-dqn-greedy-thin20", "Acrobot-v1-ppo-sampled-thin1")
+# The cells of the README's table: file, size, heading.
+HEADLINE = (
+    (SHOWN[0], 1, "CartPole, PPO, n = 1"),
+    (SHOWN[0], 3, "CartPole, PPO, n = 3"),
+    (SHOWN[1], 3, "CartPole, DQN, n = 3"),
+    (SHOWN[1], 15, "CartPole, DQN, n = 15"),
+    (SHOWN[2], 1, "Acrobot, PPO, n = 1"),
+)
 
 
 def read(path: Path) -> list[Result]:
@@ -62,7 +71,18 @@ def named(table: str) -> str:
 
 def headline() -> str:
     """The table of the README: means with 95 % intervals."""
-    return named("\n".join(tables.markdown(read(HERE / f"{name}.csv"), tables.with_interval) for name in HEADLINE))
+    found = {(name, str(r.cell.method), r.cell.size): r for name in SHOWN for r in read(HERE / f"{name}.csv")}
+    lines = [["", *(heading for _, _, heading in HEADLINE)], ["---"] * (len(HEADLINE) + 1)]
+    for method, words in NAMES.items():
+        if method in METHODS:
+            lines.append([words, *(shown(found[name, method, size]) for name, size, _ in HEADLINE)])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def shown(result: Result) -> str:
+    """A cell of the README's table; where all runs diverged, that is the result."""
+    diverged = int((result.diverged_at >= 0).sum())
+    return f"all {diverged} runs diverge" if diverged == len(result.cell.runs) else tables.with_interval(result)
 
 
 def full() -> str:
@@ -116,9 +136,8 @@ def main() -> None:
         sys.exit(f"not what the runs say: {', '.join(stale)}; run python results/publish.py" if stale else 0)
     for page, text in pages().items():
         page.write_text(text)
-    shown = [result for name in HEADLINE for result in read(HERE / f"{name}.csv")]
-    shown = [result for result in shown if str(result.cell.method) != "edm:paper+start=unit"]
-    figures.write(figures.against_size(shown, NAMES), ROOT / "docs" / "figures" / "return_against_size.png")
+    drawn = [result for name in SHOWN for result in read(HERE / f"{name}.csv") if str(result.cell.method) in METHODS]
+    figures.write(figures.against_size(drawn, NAMES), ROOT / "docs" / "figures" / "return_against_size.png")
 
 
 if __name__ == "__main__":
