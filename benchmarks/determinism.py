@@ -2,7 +2,6 @@
 
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,9 +34,7 @@ def run(settings: Settings, keep: Keep) -> None:
 def _on_cpu(counts: tuple[int, ...], updates: int) -> list[Result]:
     """Run 0 out of each number of runs and of 1 and 2 CPU devices; and the very first case once more."""
     cases = ((1, counts), (2, counts), (1, counts[:1]))
-    with ThreadPoolExecutor() as pool:  # nothing is timed, so the processes may run side by side
-        parts = pool.map(lambda case: _in_child(*case, updates), cases)
-        return [result for part in parts for result in part]
+    return [result for cpu_devices, runs in cases for result in _in_child(cpu_devices, runs, updates)]
 
 
 def _in_child(cpu_devices: int, counts: tuple[int, ...], updates: int) -> list[Result]:

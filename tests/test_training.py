@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import probes
-from sbil import devices, keys, training
-from sbil.algorithms import BCConfig, bc
+from sbil import keys, training
+from sbil.algorithms import Algorithm, BCConfig, bc
 from sbil.dataset import Dataset, make_dataset, spec_of
 from sbil.errors import UserError
-from sbil.training import Report, has_diverged, per_run, select, stack, train_many
+from sbil.training import Report, has_diverged, per_run, select, stack, train, train_many
 
 DEMONSTRATIONS = probes.demonstrations()
 SPEC = spec_of(DEMONSTRATIONS)
@@ -41,8 +41,8 @@ def in_chunks():
 
 
 def test_neither_chunks_nor_company_change_a_run(in_chunks):
-    """In chunks with two others, or at once and alone, on a mesh of two devices."""
-    assert devices.mesh().size == 2
+    """In chunks with two others, unevenly spread over two devices, or at once and alone."""
+    assert jax.local_device_count() == 2
     alone, together = run(count=1), in_chunks[0]
     for one, other in zip(jax.tree.leaves(alone.states), jax.tree.leaves(together.states), strict=True):
         np.testing.assert_allclose(one[0], other[0], rtol=1e-6, atol=1e-7)
@@ -59,6 +59,32 @@ def test_reports_tell_how_far_training_is(in_chunks):
     for chunk, report in enumerate(reports):
         np.testing.assert_array_equal(report.metrics["policy_loss"], trained.metrics["policy_loss"][chunk])
     assert trained.seconds > 0
+
+
+@pytest.fixture(scope="module")
+def recorded_keys():
+    """(the key that init was given, the keys of ten updates), as numbers."""
+    numbers = jax.random.key_data
+    recorder = Algorithm(
+        init=lambda key, dataset: numbers(key),
+        update=lambda key, state, dataset: (state, {"key": numbers(key)}),
+        logits=lambda state, observation: observation,
+    )
+    given, metrics = jax.jit(lambda key, data: train(recorder, 10, key, data))(KEYS[0], make_dataset(DEMONSTRATIONS))
+    return np.asarray(given), [tuple(row) for row in np.asarray(metrics["key"])]
+
+
+def test_every_update_has_a_key_of_its_own(recorded_keys):
+    given, updates = recorded_keys
+    assert len({tuple(given), *updates}) == 11
+
+
+def test_init_and_updates_share_no_key(recorded_keys):
+    """Nor does what init makes of its key (fold_in with a small number, as algorithms do) meet an update's."""
+    given, updates = recorded_keys
+    key = jax.random.wrap_key_data(given)
+    made = [tuple(np.asarray(jax.random.key_data(jax.random.fold_in(key, number)))) for number in range(4)]
+    assert not set(made) & set(updates)
 
 
 def test_states_and_metrics_have_the_runs_as_an_axis(in_chunks):
