@@ -66,7 +66,7 @@ def test_each_chain_follows_its_own_gradient():
 
 def test_uniform_fills_its_box_and_nothing_else():
     low, high = jnp.array([-1.0, 2.0, 5.0]), jnp.array([3.0, 2.5, 5.0])
-    drawn = np.asarray(langevin.uniform(low, high)(jax.random.key(0), 2_000))
+    drawn = np.asarray(langevin.uniform(jax.random.uniform(jax.random.key(0), (2_000, 3)), low, high))
     assert drawn.shape == (2_000, 3)
     assert ((drawn >= low) & (drawn <= high)).all()
     np.testing.assert_allclose(drawn.min(0), low, atol=0.02)
@@ -74,44 +74,50 @@ def test_uniform_fills_its_box_and_nothing_else():
     np.testing.assert_allclose(drawn.mean(0), (low + high) / 2, atol=0.1)
 
 
-@pytest.mark.parametrize(("size", "count"), [(10, 4), (9, 9), (7, 1), (100, 64)])
+@pytest.mark.parametrize(("size", "count"), [(10, 4), (9, 9), (7, 1), (100, 64), (10_000, 64)])
 def test_slots_are_different_and_equally_likely(size, count):
-    draws = 3_000
-    keys = jax.random.split(jax.random.key(0), draws)
-    chosen = np.asarray(jax.jit(jax.vmap(partial(langevin.slots, size=size, count=count)))(keys))
-    assert chosen.shape == (draws, count)
-    assert all(len(set(row)) == count for row in chosen)
+    """Each chain has size // count slots of its own; what is left over at the end is not used."""
+    draws = jax.random.uniform(jax.random.key(0), (20_000, count))
+    chosen = np.asarray(jax.jit(jax.vmap(partial(langevin.slots, size=size)))(draws))
+    assert chosen.shape == (20_000, count)
+    assert all(len(set(row)) == count for row in chosen[:500])
+    used = size // count * count
     visits = np.bincount(chosen.ravel(), minlength=size)
     assert len(visits) == size
-    if count < size:
-        assert chisquare(visits).pvalue > 1e-3
+    assert (visits[used:] == 0).all()
+    if count < used:
+        assert chisquare(visits[:used]).pvalue > 1e-3
     else:
-        assert (visits == draws).all()
+        assert (visits[:used] == 20_000).all()
 
 
-@partial(jax.jit, static_argnames=("energy", "fresh", "count", "length"))
-def sample(key, buffer, energy=nothing, fresh=None, count=8, length=0, step_size=0.1, noise=0.1, restart=0.0):
-    return langevin.sample(
-        key, energy, buffer, fresh, count=count, length=length, step_size=step_size, noise=noise, restart=restart
-    )
+def test_slots_at_the_ends_of_the_unit_interval():
+    almost_one = np.nextafter(np.float32(1), np.float32(0))
+    for width in (1, 156, 1_000_003):
+        chosen = np.asarray(langevin.slots(jnp.array([0.0, almost_one, almost_one]), 3 * width))
+        assert chosen.tolist() == [0, 2 * width - 1, 3 * width - 1]
 
 
-def marked(key, count):
-    """A law to start from that leaves a mark."""
-    return jnp.full((count, 2), 77.0)
+MARK = jnp.full(2, 77.0)  # a box of one point: fresh chains are known by it
+
+
+@partial(jax.jit, static_argnames=("energy", "count", "length"))
+def sample(key, buffer, energy=nothing, count=8, length=0, step_size=0.1, noise=0.1, restart=0.0):
+    settings = {"count": count, "length": length, "step_size": step_size, "noise": noise, "restart": restart}
+    return langevin.sample(key, energy, buffer, low=MARK, high=MARK, **settings)
 
 
 BUFFER = np.arange(40, dtype=np.float32).reshape(20, 2)
 
 
 def test_restart_always_starts_every_chain_afresh():
-    samples, buffer = sample(jax.random.key(0), BUFFER, fresh=marked, restart=1.0)
+    samples, buffer = sample(jax.random.key(0), BUFFER, restart=1.0)
     assert (samples == 77).all()
     assert (np.asarray(buffer) == 77).all(1).sum() == 8
 
 
 def test_no_restart_and_no_steps_leave_the_buffer_as_it_was():
-    samples, buffer = sample(jax.random.key(0), BUFFER, fresh=marked, restart=0.0)
+    samples, buffer = sample(jax.random.key(0), BUFFER, restart=0.0)
     np.testing.assert_array_equal(buffer, BUFFER)
     rows = (np.asarray(samples)[:, None] == BUFFER).all(-1)
     assert rows.any(1).all()
@@ -120,7 +126,7 @@ def test_no_restart_and_no_steps_leave_the_buffer_as_it_was():
 
 def test_restart_happens_with_its_probability():
     keys = jax.random.split(jax.random.key(0), 500)
-    samples, _ = jax.vmap(lambda key: sample(key, BUFFER, fresh=marked, restart=0.25))(keys)
+    samples, _ = jax.vmap(lambda key: sample(key, BUFFER, restart=0.25))(keys)
     renewed = (np.asarray(samples) == 77).all(-1)
     assert renewed.mean() == pytest.approx(0.25, abs=0.03)
     assert (renewed == (np.asarray(samples) == 77).any(-1)).all()  # a whole state or none of it
@@ -128,7 +134,7 @@ def test_restart_happens_with_its_probability():
 
 def test_samples_go_back_to_where_they_came_from():
     """Small steps: each sample lies nearest to the row it overwrites, and all other rows stay."""
-    samples, buffer = map(np.asarray, sample(jax.random.key(3), BUFFER, fresh=marked, length=4, noise=0.01))
+    samples, buffer = map(np.asarray, sample(jax.random.key(3), BUFFER, length=4, noise=0.01))
     changed = np.flatnonzero((buffer != BUFFER).any(1))
     assert len(changed) == 8
     np.testing.assert_allclose(buffer[changed], BUFFER[changed], atol=0.2)
@@ -141,7 +147,7 @@ def test_no_gradient_flows_through_samples():
         if through:
             return langevin.chain(jax.random.key(0), energy, jnp.asarray(BUFFER), 3, 0.1, 0.1).sum()
         parts = langevin.sample(
-            jax.random.key(0), energy, jnp.asarray(BUFFER), marked,
+            jax.random.key(0), energy, jnp.asarray(BUFFER), low=MARK, high=MARK,
             count=8, length=3, step_size=0.1, noise=0.1, restart=0.1,
         )  # fmt: skip
         return parts[0].sum() + parts[1].sum()
@@ -154,6 +160,6 @@ def test_no_gradient_flows_through_samples():
 def test_strict_dtypes():
     """Nothing is promoted unasked."""
     with jax.numpy_dtype_promotion("strict"):
-        step = partial(sample, energy=quadratic, fresh=marked, length=2)
+        step = partial(sample, energy=quadratic, length=2)
         samples, buffer = jax.eval_shape(step, jax.random.key(0), jnp.asarray(BUFFER))
     assert samples.dtype == buffer.dtype == jnp.float32

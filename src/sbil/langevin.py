@@ -1,5 +1,6 @@
 """Samples from exp(-E): Langevin chains, and the persistent buffer they start from and return to."""
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -9,16 +10,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 State = Float[Array, "chains *observation"]
 Energy = Callable[[State], Float[Array, " chains"]]
 Number = float | Array
-Uniform = Callable[[PRNGKeyArray, int], State]
-
-
-def uniform(low: Array, high: Array) -> Uniform:
-    """Draws from the box [low, high], coordinate by coordinate."""
-
-    def draw(key: PRNGKeyArray, count: int) -> State:
-        return jax.random.uniform(key, (count, *low.shape), minval=low, maxval=high)
-
-    return draw
 
 
 def chain(key: PRNGKeyArray, energy: Energy, states: State, length: int, step_size: Number, noise: Number) -> State:
@@ -36,36 +27,44 @@ def chain(key: PRNGKeyArray, energy: Energy, states: State, length: int, step_si
     return states
 
 
-def slots(key: PRNGKeyArray, size: int, count: int) -> Int[Array, " count"]:
-    """`count` different slots of a buffer of `size`, each equally likely: one from each of `count` strata.
+def uniform(draws: Float[Array, "chains *observation"], low: Array, high: Array) -> State:
+    """Draws from (0, 1) carried into the box [low, high], coordinate by coordinate."""
+    return low + (high - low) * draws
 
-    Different slots make the write-back well defined; strata avoid sorting the whole buffer at every update.
+
+def slots(draws: Float[Array, " chains"], size: int) -> Int[Array, " chains"]:
+    """A different slot of a buffer of `size` for each chain: chain n draws one of its own size // chains slots.
+
+    Different slots make the write-back well defined, and no slot of the strata is likelier than another.
     """
-    rotation_key, place_key = jax.random.split(key)
-    width = size // count
-    places = jnp.arange(count) * width + jax.random.randint(place_key, (count,), 0, width)
-    return (places + jax.random.randint(rotation_key, (), 0, size)) % size
+    width = size // len(draws)
+    return jnp.arange(len(draws)) * width + jnp.minimum(jnp.floor(draws * width).astype(int), width - 1)
 
 
 def sample(
     key: PRNGKeyArray,
     energy: Energy,
     buffer: Float[Array, "size *observation"],
-    fresh: Uniform,
     *,
+    low: Float[Array, "*observation"],
+    high: Float[Array, "*observation"],
     count: int,
     length: int,
     step_size: Number,
     noise: Number,
     restart: Number,
 ) -> tuple[State, Float[Array, "size *observation"]]:
-    """(samples, buffer): continue `count` chains of the buffer, each restarted afresh with probability `restart`.
+    """(samples, buffer): continue `count` chains of the buffer, each begun afresh with probability `restart`.
 
-    The samples are constants: no gradient flows through them to the energy's parameters.
+    A fresh chain begins uniformly in the box [low, high]. The samples are constants: no gradient flows through
+    them to the energy's parameters.
     """
-    slot_key, restart_key, fresh_key, chain_key = jax.random.split(key, 4)
-    chosen = slots(slot_key, len(buffer), count)
-    renewed = jax.random.uniform(restart_key, (count,) + (1,) * (buffer.ndim - 1)) < restart
-    states = jnp.where(renewed, fresh(fresh_key, count), buffer[chosen])
+    start_key, chain_key = jax.random.split(key)
+    # One call of the generator, for each costs time to compile and to run: slot, restart, fresh state.
+    draws = jax.random.uniform(start_key, (count, 2 + math.prod(low.shape)))
+    chosen = slots(draws[:, 0], len(buffer))
+    renewed = (draws[:, 1] < restart).reshape(count, *(1 for _ in low.shape))
+    fresh = uniform(draws[:, 2:].reshape(count, *low.shape), low, high)
+    states = jnp.where(renewed, fresh, buffer[chosen])
     states = jax.lax.stop_gradient(chain(chain_key, energy, states, length, step_size, noise))
     return states, buffer.at[chosen].set(states, unique_indices=True)

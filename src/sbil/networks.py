@@ -50,14 +50,10 @@ class MLP(eqx.Module):
 
 def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu") -> MLP:
     """An MLP of the given layer sizes; weights and biases uniform in ±1/sqrt(inputs), as in the released code."""
-    keys = jax.random.split(key, len(sizes) - 1)
     layers = []
-    for layer_key, inputs, outputs in zip(keys, sizes[:-1], sizes[1:], strict=True):
-        weight_key, bias_key = jax.random.split(layer_key)
-        bound = inputs**-0.5
-        weight = jax.random.uniform(weight_key, (inputs, outputs), minval=-bound, maxval=bound)
-        bias = jax.random.uniform(bias_key, (outputs,), minval=-bound, maxval=bound)
-        layers.append(Dense(weight, bias))
+    for layer_key, inputs, outputs in zip(jax.random.split(key, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True):
+        draws = jax.random.uniform(layer_key, (inputs + 1, outputs), minval=-(inputs**-0.5), maxval=inputs**-0.5)
+        layers.append(Dense(draws[:-1], draws[-1]))
     return MLP(tuple(layers), activation)
 
 

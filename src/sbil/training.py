@@ -1,6 +1,7 @@
 """Training: `train` is one run as a pure function; `train_many` is R runs at once, watched while they go.
 
-A run's randomness depends on its key and the number of the update only, so neither chunks nor company change it.
+A run's random numbers depend on its key and the number of the update only: chunks and interruptions change nothing. The
+number of runs in a program can change the last bits, since XLA may round differently for another shape.
 """
 
 from __future__ import annotations

@@ -66,7 +66,9 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
         network = policy_network(key, spec, config.hidden)
         unit = jnp.ones(spec.observation_shape)
         low, high = dataset.bounds() if config.start == "box" else (-unit, unit)
-        buffer = langevin.uniform(low, high)(jax.random.fold_in(key, 1), max(config.buffer_size, config.batch))
+        size = max(config.buffer_size, config.batch)
+        draws = jax.random.uniform(jax.random.fold_in(key, 1), (size, *spec.observation_shape))
+        buffer = langevin.uniform(draws, low, high)
         return EDMState(network, optimiser.init(network), buffer, low, high)
 
     def loss(network: MLP, batch: Transitions, seen: Array, sampled: Array) -> tuple[Array, Metrics]:
@@ -81,7 +83,8 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
             jax.random.fold_in(key, 2),
             lambda states: energy(state.network(states)),
             state.buffer,
-            langevin.uniform(state.low, state.high),
+            low=state.low,
+            high=state.high,
             count=config.batch,
             length=config.chain_length,
             step_size=config.step_size,
