@@ -109,7 +109,7 @@ def another(config, name):
     if get_origin(hint) is tuple:
         return (*value, 5)
     if hint is int:
-        return value + 1
+        return 2 * value + 1 if 2 * value + 1 <= limits["high"] else value - 1
     larger = 2 * value + 0.1
     return larger if larger <= limits["high"] else (limits["low"] + value) / 2
 

@@ -124,7 +124,7 @@ def make_pool(demonstrations: Demonstrations) -> Pool:
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
     first = np.cumsum(visited) - visited
     observations = np.concatenate([t.observations for t in demonstrations.trajectories])
-    if np.issubdtype(observations.dtype, np.floating):
+    if np.issubdtype(observations.dtype, np.floating) or observations.ndim == 2:  # images stay as they are
         observations = observations.astype(np.float32)
     return Pool(
         observations=jnp.asarray(observations),
@@ -162,6 +162,12 @@ def make_dataset(
             capacity=capacity,
         )
         return Dataset(whole.pool, *(Rows(r.indices[0], r.size[0]) for r in (whole.labelled, whole.unlabelled)))
+    if not draws or (unlabelled is not None and len(unlabelled) != len(draws)):
+        given = 0 if unlabelled is None else len(unlabelled)
+        raise UserError(f"{len(draws)} draws and {given} lists of unlabelled trajectories; give one of each a run.")
+    for draw in (*draws, *(unlabelled or ())):
+        if len(draw) and not 0 <= np.min(draw) <= np.max(draw) < len(demonstrations):
+            raise UserError(f"a draw names a trajectory that is not among the {len(demonstrations)} there are.")
     lengths = demonstrations.lengths
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
     kept = [thinned(length, thin, thin_offset) for length in lengths]

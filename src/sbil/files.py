@@ -53,7 +53,11 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
         if path.exists():
             aside = temporary.with_suffix(".old")
             path.rename(aside)
-            temporary.rename(path)
+            try:
+                temporary.rename(path)
+            except BaseException:
+                aside.rename(path)
+                raise
             shutil.rmtree(aside, ignore_errors=True)
         else:
             temporary.rename(path)

@@ -9,4 +9,5 @@ from jaxtyping import PRNGKeyArray
 def named(*names: str | int) -> PRNGKeyArray:
     """The key of a thing with this name; other names give independent keys."""
     digest = hashlib.sha256("\x1f".join(map(str, names)).encode()).digest()
-    return jax.random.key(int.from_bytes(digest[:4], "big"))
+    first, second = (int.from_bytes(digest[i : i + 4], "big") for i in (0, 4))
+    return jax.random.fold_in(jax.random.key(first), second)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil.dataset import Spec
+from sbil.errors import UserError
 
 
 @jax.custom_jvp
@@ -59,6 +60,8 @@ def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu") -> M
 
 def policy_network(key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...] = (64, 64)) -> MLP:
     """The paper's network for vector observations: two hidden layers of 64, ELU, one logit an action."""
+    if len(spec.observation_shape) != 1:
+        raise UserError(f"observations must be rows of numbers. Got shape {spec.observation_shape} (images, say).")
     (inputs,) = spec.observation_shape
     return mlp(key, (inputs, *hidden, spec.actions))
 

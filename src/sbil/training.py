@@ -27,13 +27,14 @@ CHUNK = 500  # updates between two reports to the host
 # Beyond these a run counts as diverged: stable runs stay one to two orders of magnitude below them.
 LARGEST_ENERGY = 1e4
 LARGEST_CHAIN = 1e4
+LARGEST_WEIGHT = 1e6
 
 Make = Callable[[Spec, Any], Algorithm]
 
 
 def train(algorithm: Algorithm, updates: int, key: PRNGKeyArray, dataset: Dataset) -> tuple[Any, Metrics]:
     """One run: (final state, metrics of every update). Pure; jit, vmap or differentiate it."""
-    state = algorithm.init(key, dataset)
+    state = algorithm.init(jax.random.fold_in(key, 0), dataset)
     return advance(algorithm, key, state, dataset, jnp.arange(updates))
 
 
@@ -118,8 +119,11 @@ def train_many(
             checkpoint.save(done, states, notes)
         if watch:
             watch(Report(done, updates, history[-1], diverged_at >= 0))
+    states = jax.tree.map(lambda leaf: leaf[:runs], states)
+    # Metrics are taken before a step: what the last step did shows in the weights only.
+    diverged_at[(diverged_at < 0) & ~sound_weights(states.network)] = done
     return Trained(
-        jax.tree.map(lambda leaf: leaf[:runs], states),
+        states,
         {name: np.stack([metrics[name] for metrics in history]) for name in history[0]},
         np.minimum(CHUNK * np.arange(1, len(history) + 1), updates),
         diverged_at,
@@ -148,6 +152,12 @@ def has_diverged(metrics: dict[str, np.ndarray]) -> np.ndarray:
     return bad
 
 
+def sound_weights(network: Any) -> np.ndarray:
+    """[R], whether all weights of a run are finite and of a sensible size."""
+    largest = [jnp.abs(leaf).max(axis=range(1, leaf.ndim)) for leaf in jax.tree.leaves(network)]
+    return np.asarray(jnp.stack(largest).max(axis=0) <= LARGEST_WEIGHT)  # false for NaN too
+
+
 def per_run(config: Any, runs: int) -> Any:
     """The config with every float as an array [R]: a shared value is repeated."""
 
@@ -173,7 +183,7 @@ def stack(trees: Sequence[Any]) -> Any:
 @lru_cache(maxsize=64)
 def _init_program(make: Make, spec: Spec, mesh: Mesh) -> Any:
     def init(config: Any, key: Array, labelled: Any, unlabelled: Any, pool: Any) -> Any:
-        return make(spec, config).init(key, Dataset(pool, labelled, unlabelled))
+        return make(spec, config).init(jax.random.fold_in(key, 0), Dataset(pool, labelled, unlabelled))
 
     return _over_runs(init, mesh, runs=(True, True, True, True, False))
 

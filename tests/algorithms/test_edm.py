@@ -190,7 +190,8 @@ def taken_apart():
             return metrics["energy_gap"], (after, metrics)
 
         through, (after, metrics) = jax.grad(update, has_aux=True)(before.network)
-        return before, after, metrics, dataset.batch(key, config.batch), through
+        batch = dataset.batch(jax.random.fold_in(key, 0), config.batch)
+        return before, after, metrics, batch, through
 
     return lambda buffer=BUFFER, **changes: program(dataclasses.replace(WHOLE, **changes), buffer)
 

@@ -98,7 +98,7 @@ def _problem(value: Any, hint: Any, limits: Any) -> str:
     if hint is bool:
         return "" if isinstance(value, bool) else "True or False"
     if get_origin(hint) is tuple:
-        good = isinstance(value, tuple) and all(isinstance(v, int) and v > 0 for v in value)
+        good = isinstance(value, tuple) and all(type(v) is int and v > 0 for v in value)
         return "" if good else "a tuple of whole numbers from 1"
     if hint is float and not isinstance(value, (int, float, str, bool)):
         return ""  # an array, a tracer, or a placeholder of a tree transformation

@@ -44,11 +44,12 @@ def bc(spec: Spec, config: BCConfig) -> Algorithm:
     optimiser = adam(config)
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> BCState:
-        network = policy_network(key, spec, config.hidden)
+        network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
         return BCState(network, optimiser.init(network))
 
     def update(key: PRNGKeyArray, state: BCState, dataset: Dataset) -> tuple[BCState, Metrics]:
-        batch = dataset.batch(key, config.batch)
+        # In every algorithm, number 0 of the key draws network and minibatch: runs are paired.
+        batch = dataset.batch(jax.random.fold_in(key, 0), config.batch)
         loss, gradient = jax.value_and_grad(policy_loss)(state.network, batch)
         step, optimiser_state = optimiser.update(gradient, state.optimiser, state.network)
         return BCState(optax.apply_updates(state.network, step), optimiser_state), {"policy_loss": loss}

@@ -63,7 +63,7 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
     optimiser = adam(config)
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> EDMState:
-        network = policy_network(key, spec, config.hidden)
+        network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
         unit = jnp.ones(spec.observation_shape)
         low, high = dataset.bounds() if config.start == "box" else (-unit, unit)
         size = max(config.buffer_size, config.batch)
@@ -77,7 +77,7 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
         return l_pi + config.weight * (l_rho + config.square * l_rho**2), metrics
 
     def update(key: PRNGKeyArray, state: EDMState, dataset: Dataset) -> tuple[EDMState, Metrics]:
-        batch = dataset.batch(key, config.batch)
+        batch = dataset.batch(jax.random.fold_in(key, 0), config.batch)
         seen = dataset.states(jax.random.fold_in(key, 1), batch)
         sampled, buffer = langevin.sample(
             jax.random.fold_in(key, 2),

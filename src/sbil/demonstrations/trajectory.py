@@ -168,6 +168,8 @@ def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: 
             f"{where}: {len(observations)} observations for {len(taken)} actions; there must be one observation an "
             "action, and one more if the last state was recorded."
         )
+    if observations.ndim < 2 or observations.size == 0:
+        raise UserError(f"{where}: observations must be a table with at least one column. Got {observations.shape}.")
     if observations.shape[1:] != shape:
         raise UserError(f"{where}: observations have shape {observations.shape[1:]}, trajectory 0 has {shape}.")
     if not (np.issubdtype(observations.dtype, np.floating) or observations.dtype == np.uint8):
