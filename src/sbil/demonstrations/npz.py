@@ -83,7 +83,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         missing = [name for name in MEMBERS if name not in sizes]
         if missing:
             raise UserError(f"not a file of demonstrations: the array '{missing[0]}' is missing.")
-        if sum(sizes.values()) > LARGEST_RATIO * path.stat().st_size + (1 << 28):
+        if sum(sizes.values()) > LARGEST_RATIO * path.stat().st_size + (1 << 26):
             raise UserError("unpacks to far more than its size; refused as a likely bomb.")
         if sizes["header"] > LARGEST_HEADER:
             raise UserError("its header is larger than 1 MiB; refused.")
