@@ -11,14 +11,15 @@ demo: $(VENV)/.core
 	$(BIN)/sbil quickstart
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python results/publish.py --check
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks all
 
 clean:
@@ -35,3 +36,8 @@ $(VENV)/.core: $(VENV)/bin/python pyproject.toml
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.core
+
+# PyTorch, which the benchmarks compare with, may bring several GB.
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@touch $@

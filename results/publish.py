@@ -108,9 +108,9 @@ def difference_table(results: Sequence[Result]) -> str:
 
 
 def difference(row: dict[str, float]) -> str:
-    """+0.049 [+0.012, +0.090], in bold where the interval leaves zero out."""
+    """+0.049 [+0.012, +0.090], in bold where the difference is clear."""
     text = f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-    return f"**{text}**" if row["low"] > 0 or row["high"] < 0 else text
+    return f"**{text}**" if tables.verdict(row) in ("above", "below") else text
 
 
 def inserted(page: Path, mark: str, content: str) -> str:

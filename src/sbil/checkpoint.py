@@ -37,6 +37,16 @@ class Checkpoint:
     identity: dict[str, Any]
     _last: float = field(default_factory=time.monotonic)
 
+    @classmethod
+    def beside(cls, target: Path, identity: dict[str, Any]) -> "Checkpoint":
+        """The checkpoint of what will become `target`; another identity has another file."""
+        one = cls(target, identity)
+        return cls(target.with_name(f".{target.name}.{one._name[:8]}.checkpoint"), identity)
+
+    def remove(self) -> None:
+        """Delete the file: training is over."""
+        self.path.unlink(missing_ok=True)
+
     @property
     def _name(self) -> str:
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True, default=str).encode()).hexdigest()

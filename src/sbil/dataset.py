@@ -154,6 +154,8 @@ def make_dataset(
         capacity share one compiled program.
     """
     if draws is None:
+        if unlabelled is not None:
+            raise UserError("unlabelled trajectories need draws beside them; give both, a list a run.")
         whole = make_dataset(
             demonstrations,
             [np.arange(len(demonstrations))],

@@ -37,8 +37,8 @@ def write_text(path: Path, content: str) -> None:
 def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends without an error.
 
-    A folder that is already there is refused unless `overwrite`; then it is moved aside first and deleted
-    last, so that at every moment one whole version exists.
+    A folder that is already there is refused unless `overwrite`; then it is moved aside (to a name that starts
+    with a dot) and deleted last. One whole version exists at every moment, though for an instant not under `path`.
     """
     path = Path(path)
     if path.exists() and not overwrite:

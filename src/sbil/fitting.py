@@ -18,6 +18,17 @@ from sbil.training import Report, Trained, select, train_many
 from sbil.version import __version__
 
 
+class Diverged(UserError):
+    """Training left the range in which its numbers mean anything; there is no policy to keep."""
+
+    def __init__(self, algorithm: str, trained: Trained) -> None:
+        super().__init__(
+            f"{algorithm} diverged by update {trained.diverged_at[0]}: its losses, energies or weights exploded, "
+            "so there is no policy to keep; try another preset or a smaller learning_rate."
+        )
+        self.trained = trained
+
+
 def fit(
     algorithm: str,
     demonstrations: Demonstrations,
@@ -67,10 +78,7 @@ def fit_watched(
     spec = spec_of(demonstrations)
     trained = train_many(entry.make, spec, config, dataset, keys, updates, watch, checkpoint)
     if trained.diverged[0]:
-        raise UserError(
-            f"{algorithm} diverged by update {trained.diverged_at[0]} (energies or chains exploded), so there is no "
-            "policy to keep; try --preset default, a smaller learning_rate, or bc."
-        )
+        raise Diverged(algorithm, trained)
     provenance = {
         "algorithm": algorithm,
         "preset": preset,
@@ -84,7 +92,7 @@ def fit_watched(
             "trajectories": len(demonstrations),
             "steps": demonstrations.steps,
             "steps_used": int(dataset.labelled.size[0]),
-            **demonstrations.provenance,
+            "provenance": dict(demonstrations.provenance),
         },
         "sbil": __version__,
         "device": devices.describe(runs=1),

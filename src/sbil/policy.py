@@ -28,6 +28,7 @@ FORMAT = "sbil-policy"
 VERSION = 1
 DESCRIPTION = "policy.json"
 WEIGHTS = "weights.safetensors"
+KNOWN = ("README.md", "metrics.csv")  # what may lie beside them and is replaced with them
 LARGEST_DESCRIPTION = 1 << 20
 LARGEST_WIDTH = 1 << 20
 
@@ -93,11 +94,19 @@ class Policy:
             "weights_sha256": hashlib.sha256(weights).hexdigest(),
             "provenance": dict(self.provenance),
         }
+        if overwrite and Path(path).is_dir():
+            strange = sorted(
+                {entry.name for entry in Path(path).iterdir()} - {DESCRIPTION, WEIGHTS, *KNOWN, *(extra or {})}
+            )
+            if strange:
+                raise UserError(f"{path} holds '{strange[0]}', which is no part of a policy; it is not overwritten.")
         with files.new_folder(Path(path), overwrite) as folder:
             for name, content in (extra or {}).items():
                 files.write_bytes(folder / name, content)
             files.write_bytes(folder / WEIGHTS, weights)
-            files.write_text(folder / DESCRIPTION, json.dumps(description, indent=2, sort_keys=True) + "\n")
+            files.write_text(
+                folder / DESCRIPTION, json.dumps(description, indent=2, sort_keys=True, allow_nan=False) + "\n"
+            )
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:

@@ -113,6 +113,14 @@ def test_quickstart_with_a_tiny_budget(folder, capsys):
     assert "too few draws" in text
 
 
+def test_one_run_has_no_interval_and_json_stays_json(folder, capsys):
+    words = ["reproduce", "--env", "CartPole-v1", "--algorithms", "bc", "--sizes", "1", "--draws", "1", "--seeds", "1"]
+    main([*words, "--updates", "5", "--episodes", "2", "--out", str(folder / "single"), "--json"])
+    text = capsys.readouterr().out
+    assert "NaN" not in text
+    assert json.loads(text)["cells"][0]["score_low"] is None
+
+
 def test_reproduce_writes_table_runs_and_figure(folder, capsys):
     out = folder / "grid"
     words = ["reproduce", "--env", "Acrobot-v1", "--algorithms", "bc,bc+weight_decay=3", "--sizes", "1"]
@@ -201,6 +209,8 @@ def test_bad_names(capsys, folder, demos, policy):
     )
     assert "'batch' parameter" in refusal(capsys, "train", "bc", "--set", "batch=2.5", "--data", demos, "--out", out)
     assert "CartPole-v1" in refusal(capsys, "evaluate", policy, "--env", "CartPole-v2")
+    dqn = ("demos", "collect", "--env", "CartPole-v1", "--demonstrator", "dqn", "--out", folder / "dqn.npz")
+    assert "no mode 'sampled'" in refusal(capsys, *dqn)
     assert "Acrobot-v1" in refusal(capsys, "evaluate", policy, "--env", "Acrobot-v1")
     assert "demonstrator" in refusal(
         capsys, "demos", "collect", "--env", "CartPole-v1", "--demonstrator", "x", "--out", "x.npz"
@@ -221,6 +231,8 @@ def test_bad_numbers(capsys, folder, demos):
         (("--thin-offset", "7"), "thin_offset"),
         (("--trajectories", "99"), "99"),
         (("--held-out", "1.5"), "held_out"),
+        (("--draw-seed", "-1"), "--draw-seed"),
+        (("--out", "."), "--out"),
     ):
         assert word in refusal(capsys, "train", "bc", "--data", demos, "--out", out, *words)
     assert "trajectories" in refusal(
@@ -274,9 +286,18 @@ def test_a_diverged_training_leaves_no_policy(capsys, demos, folder):
     words = ("--set", "learning_rate=1e30", "--updates", "20")
     assert "diverged" in refusal(capsys, "train", "bc", "--data", demos, "--out", out, *words)
     assert not out.exists()
+    assert (folder / "diverged.diverged.csv").read_text().startswith("update,policy_loss\n20,")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_overwrite_replaces_policies_only(capsys, demos, folder):
+    own = folder / "own"
+    own.mkdir()
+    (own / "notes.txt").write_text("mine")
+    words = ("train", "bc", "--data", demos, "--out", own, "--overwrite", "--updates", "5")
+    assert "notes.txt" in refusal(capsys, *words)
+    assert (own / "notes.txt").read_text() == "mine"
+
+
 def test_a_full_disk(capsys, demos, folder, monkeypatch):
     import errno
 
@@ -303,7 +324,7 @@ def test_interrupt_leaves_with_130_and_goes_on(folder):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
-    assert "goes on from there" in error
+    assert "go on where they were" in error
     assert "Traceback" not in error
     kept = {path.name: path.read_bytes() for path in out.glob("cells/*.json")}
     assert 1 <= len(kept) < 6
@@ -323,17 +344,16 @@ def test_killed_training_resumes_to_the_same_bytes(demos, folder, monkeypatch):
     quick = {**os.environ, "SBIL_CHECKPOINT_SECONDS": "0"}
     assert finish(*words, "--out", str(whole)).returncode == 0
     process = start(*words, "--out", str(resumed), env=quick)
-    checkpoint = folder / ".resumed.partial" / "checkpoint.safetensors"
     deadline = time.monotonic() + 200
-    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+    while not list(folder.glob(".resumed.*.checkpoint")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
     process.kill()
     process.communicate()
     assert not resumed.exists()
-    assert checkpoint.exists()
+    assert len(list(folder.glob(".resumed.*.checkpoint"))) == 1
     done = finish(*words, "--out", str(resumed))
     assert done.returncode == 0, done.stderr
     assert "resumed at update" in done.stderr
     for name in ("weights.safetensors", "policy.json", "metrics.csv"):
         assert (whole / name).read_bytes() == (resumed / name).read_bytes(), name
-    assert not checkpoint.parent.exists()
+    assert not list(folder.glob(".resumed.*"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sbil.reports.statistics import bootstrap, estimate
+from sbil.reports.statistics import bootstrap, estimate, sign_flip
 
 
 def test_mean_and_standard_error_by_hand():
@@ -30,6 +30,22 @@ def test_runs_of_one_draw_are_not_counted_as_independent():
     copies = np.repeat(draws, 5, axis=1)  # five identical initialisations tell nothing new
     assert estimate(copies)[2:] == pytest.approx(estimate(draws)[2:])
     assert estimate(copies).standard_error < estimate(draws).standard_error  # as the paper's formula has it
+
+
+def test_sign_flips_by_hand_and_against_scipy():
+    assert sign_flip(np.array([1.0, 2.0, 4.0])) == 2 / 8  # only all plus and all minus are as far from zero
+    assert sign_flip(np.zeros(5)) == 1
+    values = np.random.default_rng(0).normal(0.5, 1, 11)
+    theirs = stats.permutation_test((values,), np.mean, permutation_type="samples", n_resamples=np.inf).pvalue
+    assert sign_flip(values) == pytest.approx(theirs)
+    many = np.random.default_rng(0).normal(0.2, 1, 50)
+    assert sign_flip(many) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.02)
+
+
+def test_a_few_large_values_are_not_a_clear_difference():
+    values = np.array([0, 0, 0, 0, 0, 0, 0, 0.03, 0.43, 0.68])
+    assert bootstrap(values)[0] >= 0  # the interval alone would let it pass
+    assert sign_flip(values) > 0.05
 
 
 def test_one_draw_and_one_run():

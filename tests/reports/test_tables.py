@@ -40,8 +40,9 @@ def test_differences_are_paired(results):
     assert (rows[3]["mean"], rows[3]["low"], rows[3]["high"]) == pytest.approx((-0.3, -0.3, -0.3))
     assert tables.verdict(rows[1]) == "above"
     assert tables.verdict(rows[3]) == "below"
-    assert tables.verdict({"draws": 2, "low": 1, "high": 2}).startswith("too few")
-    assert tables.verdict({"draws": 9, "low": -1, "high": 2}) == "no clear difference"
+    assert tables.verdict({"draws": 2, "low": 1, "high": 2, "p": 0.01}).startswith("too few")
+    assert tables.verdict({"draws": 9, "low": -1, "high": 2, "p": 0.01}) == "no clear difference"
+    assert tables.verdict({"draws": 9, "low": 1, "high": 2, "p": 0.06}) == "no clear difference"
 
 
 def test_diverged_runs_are_shown(results):

@@ -2,12 +2,12 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from typing import (
     Any,
     Literal,
     NamedTuple,
-    Protocol,
     TypeVar,
     dataclass_transform,
     get_args,
@@ -27,15 +27,10 @@ Metrics = dict[str, Array]
 Needs = Literal["pairs", "triples", "trajectories"]
 
 
-class State(Protocol):
-    """What an algorithm carries from update to update; `network` is the part that acts and is saved."""
-
-    @property
-    def network(self) -> Any: ...
-
-
 class Algorithm(NamedTuple):
     """Three pure functions: transform them with jit, vmap, scan as you like.
+
+    A state is what an algorithm carries from update to update; its `network` is the part that acts and is saved.
 
     init:   (key, dataset) -> state
     update: (key, state, dataset) -> (state, metrics)
@@ -100,7 +95,7 @@ def _problem(value: Any, hint: Any, limits: Any) -> str:
     if get_origin(hint) is tuple:
         good = isinstance(value, tuple) and all(type(v) is int and v > 0 for v in value)
         return "" if good else "a tuple of whole numbers from 1"
-    if hint is float and not isinstance(value, (int, float, str, bool)):
+    if hint is float and not isinstance(value, (int, float, str, bool, list, tuple, dict)):
         return ""  # an array, a tracer, or a placeholder of a tree transformation
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:
@@ -133,7 +128,7 @@ def _parse(text: str, hint: Any) -> Any:
         if hint in (int, float):
             return hint(text)
         if get_origin(hint) is tuple:
-            return tuple(int(part) for part in text.split(","))
+            return tuple(int(part) for part in re.split("[,x]", text))
     except ValueError:
         return text  # `check` names the setting and what it must be
     if hint is bool:

@@ -36,7 +36,7 @@ class EDMConfig:
     step_size: float = setting(0.01, "Langevin step", "alpha")
     noise: float = setting(0.01, "standard deviation of the Langevin noise", "sigma")
     chain_length: int = setting(20, "Langevin steps per update", "iota")
-    buffer_size: int = setting(10_000, "chains kept", "kappa", low=1)
+    buffer_size: int = setting(10_000, "chains kept (at least the batch)", "kappa", low=1)
     restart: float = setting(0.05, "probability that a chain starts afresh", "delta", high=1)
     start: Literal["box", "unit"] = setting(
         "box", "where chains start: uniform in the box of the demonstrated states, or in (-1, 1)", "U(S)"

@@ -27,7 +27,10 @@ COMMANDS = {
 }
 
 # What a disk can refuse; everything else that the system reports is a fault of ours and shows its traceback.
-DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE)
+DISK_TROUBLE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE),
+    *(errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
+)
 
 HELP = f"""usage: sbil COMMAND [options]      (sbil COMMAND --help says more)
 
@@ -52,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        print("\ninterrupted; what was finished is kept, and the same command goes on from there.", file=sys.stderr)
+        print(
+            "\ninterrupted; nothing finished is lost: train, quickstart and reproduce go on where they were.",
+            file=sys.stderr,
+        )
         _leave(130)
     except BrokenPipeError:
         _leave(0)

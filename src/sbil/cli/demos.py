@@ -51,6 +51,9 @@ def run(command: Collect | None) -> None:
         return
     environment = environments.get(command.env)
     policy = demonstrators.get(f"{environment.name}-{command.demonstrator}")
+    environments.scale(environment.name, command.demonstrator, command.mode)  # refuses a mode it does not have
+    if command.out.is_dir():
+        raise UserError(f"{command.out} is a folder; name a file.")
     if command.out.suffix != ".npz":
         raise UserError(f"{command.out}: demonstrations are written as NPZ; name the file something.npz.")
     if command.out.exists() and not command.overwrite:

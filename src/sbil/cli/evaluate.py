@@ -46,7 +46,7 @@ def run(command: Command) -> None:
         text = (
             f"{command.env}: mean return {result['mean']:.2f} [{result['low']:.2f}, {result['high']:.2f}] over "
             f"{result['episodes']} episodes (min {result['min']:g}, max {result['max']:g}); "
-            f"scaled {result['scaled']:.3f} (random 0, demonstrator 1)"
+            f"scaled {result['scaled']:.3f} (0: random network, 1: {result['demonstrator']} demonstrator)"
         )
     else:
         from sbil import demonstrations
@@ -71,7 +71,9 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
 
     environment = environments.get(str(command.env))
     shape, actions = (len(policy.observation_names),), len(policy.action_names)
-    if environment.spec != (shape, actions) or policy.standardisation:
+    if policy.standardisation:
+        raise UserError("the policy standardises its observations, which live evaluation does not do yet; use --data.")
+    if environment.spec != (shape, actions):
         raise UserError(
             f"the policy sees {shape[0]} numbers and has {actions} actions; {environment.name} shows "
             f"{environment.spec.observation_shape[0]} and takes {environment.spec.actions}."
@@ -80,9 +82,10 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
     policies = Policies(call, stack([policy.network]))
     returns = evaluate(environment, policies, key, command.episodes, greedy=not command.sampled)[0]
     low, high = bootstrap(returns)
-    measured = environments.returns()[environment.name]
-    demonstrator, modes = next(iter(measured["demonstrators"].items()))
-    zero, one = environments.scale(environment.name, demonstrator, next(iter(modes)))
+    source = policy.provenance.get("data", {}).get("provenance", {})
+    known = source.get("environment") == environment.name and "demonstrator" in source
+    demonstrator, mode = (source["demonstrator"], source["mode"]) if known else ("ppo", "sampled")
+    zero, one = environments.scale(environment.name, demonstrator, mode)
     return {
         "environment": environment.name,
         "episodes": len(returns),
@@ -91,5 +94,6 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
         "high": high,
         "min": float(returns.min()),
         "max": float(returns.max()),
+        "demonstrator": f"{mode} {demonstrator}",
         "scaled": (float(returns.mean()) - zero) / (one - zero),
     }

@@ -1,6 +1,5 @@
 """sbil quickstart: the first thing to run."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def run(command: Command) -> None:
     files.write_text(command.out / "table.md", tables.markdown(results, tables.with_interval))
     figures.write(figures.against_size(results), command.out / "figure.png")
     if command.json:
-        print(json.dumps({"cells": tables.rows(results), "differences": tables.differences(results)}))
+        print(tables.json_text({"cells": tables.rows(results), "differences": tables.differences(results)}))
         return
     print_results(results)
     print(f"""
@@ -57,4 +56,4 @@ next:
   sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz    demonstrations in a file
   sbil train edm --data demos.npz --thin 20 --out policy/                   one policy from them
   sbil evaluate policy/ --env CartPole-v1                                   and how good it is
-  sbil reproduce --env Acrobot-v1 --algorithms bc,edm --out results/        the paper's protocol, 50 runs a cell""")
+  sbil reproduce --env Acrobot-v1 --algorithms bc,edm --out grid/           the paper's protocol, 50 runs a cell""")

@@ -1,6 +1,5 @@
 """sbil reproduce: a grid of experiments, continued by a second call."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 
 
 EXAMPLES = (
-    "sbil reproduce --env CartPole-v1 --thin 20 --algorithms bc,bc:decay,edm:paper,edm:released --out results/",
+    "sbil reproduce --env CartPole-v1 --thin 20 --algorithms bc,bc:decay,edm:paper,edm:released --out grid/",
     "sbil reproduce --env Acrobot-v1 --sizes 1,3 --draws 2 --seeds 1 --updates 1000 --out try/",
 )
 
@@ -80,7 +79,7 @@ def run(command: Command) -> None:
     files.write_text(command.out / f"{name}.csv", tables.csv_text(tables.run_rows(results)))
     figures.write(figures.against_size(results), command.out / f"{name}.png")
     if command.json:
-        print(json.dumps({"cells": tables.rows(results), "differences": tables.differences(results)}))
+        print(tables.json_text({"cells": tables.rows(results), "differences": tables.differences(results)}))
         return
     console.print()
     print_results(results)

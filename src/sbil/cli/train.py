@@ -3,13 +3,20 @@
 import csv
 import io
 import json
-import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+
+from sbil.version import __version__
+
+if TYPE_CHECKING:
+    from sbil.checkpoint import Checkpoint
+    from sbil.demonstrations import Demonstrations
+    from sbil.policy import Policy
+    from sbil.training import Trained
 
 EXAMPLES = (
     "sbil train bc --data demos.npz --out policy/",
@@ -58,25 +65,55 @@ class Command:
 def run(command: Command) -> None:
     """Train, save, and say how well the policy agrees with the decisions."""
     from sbil import demonstrations as demos
+    from sbil import devices, files
+    from sbil.algorithms import configure, settings_of
     from sbil.checkpoint import Checkpoint
-    from sbil.cli.progress import bar, metrics_text
     from sbil.errors import UserError
     from sbil.evaluation.agreement import agreement
-    from sbil.fitting import fingerprint, fit_watched
+    from sbil.fitting import Diverged, fingerprint
 
+    if not command.out.name:
+        raise UserError(f"--out {command.out}: name a folder to write the policy to.")
     if command.out.exists() and not command.overwrite:
         raise UserError(f"{command.out} exists already; choose another --out, or replace it with --overwrite.")
+    if command.seed < 0 or command.draw_seed < 0:
+        raise UserError(f"--seed and --draw-seed are whole numbers from 0. Got {command.seed} and {command.draw_seed}.")
     data = demos.load(command.data)
     if command.trajectories:
         data = data.select(data.draw(command.trajectories, command.draw_seed))
     training, held_out = data.split(command.held_out, command.draw_seed) if command.held_out else (data, None)
-    identity = {**asdict(command), "out": "", "overwrite": "", "json": "", "data": fingerprint(training)}
-    partial = command.out.with_name(f".{command.out.name}.partial")
-    checkpoint = Checkpoint(partial / "checkpoint.safetensors", identity)
+    identity = {
+        **asdict(command),
+        **{"out": "", "overwrite": "", "json": "", "data": fingerprint(training)},
+        "settings": settings_of(configure(command.algorithm, command.preset, command.set)),
+        "version": __version__,
+        "device": devices.describe(runs=1),
+    }
+    checkpoint = Checkpoint.beside(command.out, identity)
     if checkpoint.usable():
         print(f"resumed at update {checkpoint.usable()}", file=sys.stderr)
+    try:
+        policy, trained = train(command, training, checkpoint)
+    except Diverged as error:
+        metrics = command.out.with_name(f"{command.out.name}.diverged.csv")
+        files.write_bytes(metrics, metrics_csv(error.trained))
+        checkpoint.remove()
+        raise UserError(f"{error} What happened is in {metrics}.") from None
+    scores = {"training": agreement(policy, training, command.thin, command.thin_offset)}
+    if held_out:
+        scores["held_out"] = agreement(policy, held_out)
+    policy.save(command.out, command.overwrite, extra={"metrics.csv": metrics_csv(trained)})
+    checkpoint.remove()
+    report(command, scores, trained.seconds)
+
+
+def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint") -> "tuple[Policy, Trained]":
+    """Train with a bar of progress."""
+    from sbil.cli.progress import bar, metrics_text
+    from sbil.fitting import fit_watched
+
     with bar(command.updates, f"{command.algorithm} on {len(training)} trajectories") as advance:
-        policy, trained = fit_watched(
+        return fit_watched(
             command.algorithm,
             training,
             seed=command.seed,
@@ -88,12 +125,6 @@ def run(command: Command) -> None:
             watch=lambda report: advance(report.update, metrics_text(report)),
             checkpoint=checkpoint,
         )
-    scores = {"training": agreement(policy, training, command.thin, command.thin_offset)}
-    if held_out:
-        scores["held_out"] = agreement(policy, held_out)
-    policy.save(command.out, command.overwrite, extra={"metrics.csv": metrics_csv(trained)})
-    shutil.rmtree(partial, ignore_errors=True)
-    report(command, scores, trained.seconds)
 
 
 def metrics_csv(trained: Any) -> bytes:

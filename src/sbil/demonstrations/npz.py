@@ -12,6 +12,7 @@ Members (all arrays little-endian, none of objects):
 import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,14 @@ def save(demonstrations: Demonstrations, path: Path) -> None:
         "observation_names": list(demonstrations.observation_names),
         "provenance": dict(demonstrations.provenance),
     }
+    try:
+        text = json.dumps(header, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: the provenance of these demonstrations cannot be written as JSON ({error})."
+        ) from None
     arrays = {
-        "header": np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8),
+        "header": np.frombuffer(text.encode(), np.uint8),
         "observations": np.concatenate([t.observations for t in trajectories]),
         "actions": np.concatenate([t.actions for t in trajectories]).astype(np.int32),
         "lengths": demonstrations.lengths.astype(np.int64),
@@ -54,8 +61,14 @@ def save(demonstrations: Demonstrations, path: Path) -> None:
             np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
             # A fixed date keeps the bytes of equal demonstrations equal.
             entry = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
-            archive.writestr(entry, member.getvalue(), zipfile.ZIP_DEFLATED)
+            archive.writestr(entry, member.getvalue(), _packing(member.getvalue()))
     files.write_bytes(path, content.getvalue())
+
+
+def _packing(content: bytes) -> int:
+    """Deflate; but what is large and would shrink so much that `load` takes it for a bomb is stored as it is."""
+    suspicious = len(content) > 1 << 23 and len(content) > LARGEST_RATIO / 2 * len(zlib.compress(content, 1))
+    return zipfile.ZIP_STORED if suspicious else zipfile.ZIP_DEFLATED
 
 
 def load(path: Path) -> Demonstrations:
@@ -147,7 +160,7 @@ def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
 
 def _header(content: np.ndarray) -> dict[str, Any]:
     try:
-        header = json.loads(content.astype(np.uint8).tobytes())
+        header = json.loads(content.astype(np.uint8).tobytes(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise UserError("its header is not readable JSON; the file is damaged.") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
@@ -157,6 +170,10 @@ def _header(content: np.ndarray) -> dict[str, Any]:
     if not isinstance(header.get("provenance"), dict):
         raise UserError("its header has no provenance; the file is damaged.")
     return header
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _names(header: dict[str, Any], key: str) -> tuple[str, ...]:

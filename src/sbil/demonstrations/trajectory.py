@@ -180,11 +180,12 @@ def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: 
             f"{where}, step {outside[0]}: action {taken[outside[0]]} is not one of the {actions} actions "
             f"0 to {actions - 1}."
         )
-    bad = np.argwhere(~np.isfinite(observations))
+    with np.errstate(over="ignore"):  # what is too large for float32 is not finite on the device
+        bad = np.argwhere(~np.isfinite(observations.astype(np.float32)))
     if len(bad):
         raise UserError(
-            f"{where}, step {bad[0][0]}, column {', '.join(map(str, bad[0][1:]))}: the observation is not a finite "
-            "number; remove the step or fill the value in."
+            f"{where}, step {bad[0][0]}, column {', '.join(map(str, bad[0][1:]))}: the observation is not a "
+            "finite float32 number; remove the step or fill the value in."
         )
     if trajectory.terminal and trajectory.truncated:
         raise UserError(f"{where}: an episode is either terminal or truncated, not both.")

@@ -1,11 +1,12 @@
 """The experts that ship: policies trained by reinforcement learning, each with a card that says how."""
 
+import hashlib
 from importlib import resources
 from pathlib import Path
 
 from sbil.demonstrators.collect import collect
 from sbil.errors import unknown
-from sbil.policy import Policy
+from sbil.policy import WEIGHTS, Policy
 
 MODES = ("greedy", "sampled")
 
@@ -27,4 +28,10 @@ def get(name: str) -> Policy:
     return Policy.load(folder() / name)
 
 
-__all__ = ["MODES", "collect", "folder", "get", "names"]
+def fingerprint(name: str) -> str:
+    """The SHA-256 of a demonstrator's weights."""
+    get(name)
+    return hashlib.sha256((folder() / name / WEIGHTS).read_bytes()).hexdigest()
+
+
+__all__ = ["MODES", "collect", "fingerprint", "folder", "get", "names"]

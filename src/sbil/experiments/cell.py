@@ -68,13 +68,20 @@ class Cell:
 
     @property
     def fingerprint(self) -> str:
-        """A name that changes with everything that can change the numbers."""
-        from sbil import demonstrators
+        """A name that changes with everything that was asked for; wrong names are refused here.
+
+        The device and the versions of libraries are recorded with the result instead: they change bits, not
+        what was measured, and results of several machines may lie in one folder.
+        """
+        from sbil import demonstrators, environments
         from sbil.algorithms import configure, settings_of
 
+        environments.get(self.environment)
+
         config = configure(self.method.algorithm, self.method.preset, self.method.settings)
-        weights = demonstrators.get(f"{self.environment}-{self.demonstrator}").provenance
-        content = [__version__, asdict(self), settings_of(config), weights]
+        expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
+        environments.scale(self.environment, self.demonstrator, self.mode)
+        content = [__version__, asdict(self), settings_of(config), expert, TRAJECTORIES]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -37,8 +37,9 @@ def summary(returns: np.ndarray) -> dict[str, Any]:
 def random_network(environment: Environment) -> np.ndarray:
     """A thousand freshly initialised networks act greedily for one episode each."""
     keys = jax.random.split(named("random network", environment.name), EPISODES)
-    networks = jax.vmap(lambda key: policy_network(key, environment.spec))(keys)
-    return evaluate(environment, Policies(call, networks), keys, episodes=1)
+    networks = jax.vmap(lambda key: policy_network(jax.random.fold_in(key, 0), environment.spec))(keys)
+    episodes = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
+    return evaluate(environment, Policies(call, networks), episodes, episodes=1)
 
 
 def uniform_actions(environment: Environment) -> np.ndarray:

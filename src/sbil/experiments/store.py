@@ -1,7 +1,6 @@
 """The store of results: one file a cell, written whole or not at all, found again by its fingerprint."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,23 +28,26 @@ class Store:
     def load(self, cell: Cell) -> Result | None:
         """The stored result, or nothing if the cell has not been run."""
         path = self.path(cell)
-        return _read(path) if path.exists() else None
+        if not path.exists():
+            return None
+        result = _read(path, cell.fingerprint)
+        if result.cell != cell:
+            raise UserError(f"{path}: holds another cell than its name says; delete it and run the command again.")
+        return result
 
     def save(self, result: Result) -> None:
         """Keep a result."""
         content = {"format": FORMAT, "fingerprint": result.cell.fingerprint, **result.as_json()}
         files.write_text(self.path(result.cell), json.dumps(content, sort_keys=True))
 
-    def __iter__(self) -> Iterator[Result]:
-        for path in sorted(self.folder.glob("*.n*.json")):
-            yield _read(path)
 
-
-def _read(path: Path) -> Result:
+def _read(path: Path, fingerprint: str) -> Result:
     try:
         content = json.loads(path.read_bytes())
         if content["format"] != FORMAT:
             raise UserError(f"{path}: written in format {content['format']}, this sbil reads {FORMAT}.")
+        if content["fingerprint"] != fingerprint:
+            raise ValueError("another fingerprint")
         return Result.from_json(content)
     except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, UserError):

@@ -30,6 +30,20 @@ def estimate(scores: np.ndarray) -> Estimate:
     return Estimate(float(scores.mean()), float(error), low, high)
 
 
+def sign_flip(values: np.ndarray) -> float:
+    """Two-sided p of a mean difference: how often random signs give a mean as far from zero as the one seen.
+
+    Exact for up to 12 values. Few values that differ from zero cannot give a small p, whatever their interval.
+    """
+    count = len(values)
+    if count <= 12:
+        signs = 1 - 2 * ((np.arange(2**count)[:, None] >> np.arange(count)) & 1)
+    else:
+        signs = np.random.default_rng(0).choice([-1, 1], (RESAMPLES, count))
+    means = np.abs(signs @ values)
+    return float((means >= np.abs(values.sum()) - 1e-12).mean())
+
+
 def bootstrap(values: np.ndarray) -> tuple[float, float]:
     """The 95 % percentile interval of the mean of independent values; the same values, the same interval."""
     rng = np.random.default_rng(0)

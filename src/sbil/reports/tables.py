@@ -2,13 +2,15 @@
 
 import csv
 import io
+import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from sbil.experiments.cell import Result
-from sbil.reports.statistics import Estimate, estimate
+from sbil.reports.statistics import Estimate, estimate, sign_flip
 
 
 def setting_of(result: Result) -> str:
@@ -45,6 +47,7 @@ def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[st
             "size": result.cell.size,
             "draws": result.cell.draws,
             **estimate(result.scores - other.scores)._asdict(),
+            "p": sign_flip((result.scores - other.scores).mean(axis=1)),
         }
         for result, other in pairs
         if other is not None and other.scores.shape == result.scores.shape
@@ -55,9 +58,11 @@ FEWEST_DRAWS = 5  # below this an interval over draws says next to nothing
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """A difference from the baseline in words."""
+    """A difference from the baseline in words: clear if its interval and random signs both say so."""
     if row["draws"] < FEWEST_DRAWS:
         return f"too few draws to tell ({row['draws']})"
+    if row["p"] >= 0.05:
+        return "no clear difference"
     return "above" if row["low"] > 0 else "below" if row["high"] < 0 else "no clear difference"
 
 
@@ -91,8 +96,23 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
     return text.getvalue()
 
 
+def json_text(value: Any) -> str:
+    """JSON, with null for numbers that are not there."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [plain(entry) for entry in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(plain(value))
+
+
 def short(value: Estimate) -> str:
-    """0.812 [0.745, 0.871]."""
+    """0.812 [0.745, 0.871]; a single run has no interval."""
+    if math.isnan(value.low):
+        return f"{value.mean:.3f}"
     return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 

@@ -1,5 +1,0 @@
-"""python -m sbil.cli."""
-
-from sbil.cli import main
-
-main()
