@@ -1,5 +1,7 @@
 """sbil quickstart: the first thing to run."""
 
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,12 +50,13 @@ def run(command: Command) -> None:
         print(tables.json_text({"cells": tables.rows(results), "differences": tables.differences(results)}))
         return
     print_results(results)
+    sbil = "sbil" if shutil.which("sbil") else sys.argv[0]
     print(f"""
 The demonstrator scores 1 and a random network 0. Only every 20th decision was given, so one trajectory is 25 pairs.
 wrote {command.out}/figure.png (look at it), table.md, and cells/ with the return of every episode
 
 next:
-  sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz    demonstrations in a file
-  sbil train edm --data demos.npz --thin 20 --out policy/                   one policy from them
-  sbil evaluate policy/ --env CartPole-v1                                   and how good it is
-  sbil reproduce --env Acrobot-v1 --algorithms bc,edm --out grid/           the paper's protocol, 50 runs a cell""")
+  {sbil} demos collect --env CartPole-v1 --trajectories 20 --out demos.npz    demonstrations in a file
+  {sbil} train edm --data demos.npz --thin 20 --out policy/                   one policy from them
+  {sbil} evaluate policy/ --env CartPole-v1                                   and how good it is
+  {sbil} reproduce --env Acrobot-v1 --algorithms bc,edm --out grid/           the paper's protocol, 50 runs a cell""")
