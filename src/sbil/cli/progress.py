@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sbil.training import Report
 
@@ -28,10 +28,9 @@ def bar(total: int, label: str) -> Iterator[Callable[[float, str], None]]:
     """A bar that is told how much is done and what to show beside it."""
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
