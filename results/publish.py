@@ -26,14 +26,20 @@ NAMES = {
     "edm:paper+start=unit": "EDM, as printed, chains from (-1, 1)",
 }
 METHODS = [name for name in NAMES if "+" not in name]  # those of the README; docs/results.md has all
-SHOWN = ("CartPole-v1-ppo-sampled-thin20", "CartPole-v1-dqn-greedy-thin20", "Acrobot-v1-ppo-sampled-thin1")
+SHOWN = (
+    "CartPole-v1-ppo-sampled-thin20",
+    "CartPole-v1-ppo-greedy-thin20",
+    "CartPole-v1-dqn-greedy-thin20",
+    "Acrobot-v1-ppo-sampled-thin1",
+)
 # The cells of the README's table: file, size, heading.
 HEADLINE = (
-    (SHOWN[0], 1, "CartPole, PPO, n = 1"),
-    (SHOWN[0], 3, "CartPole, PPO, n = 3"),
-    (SHOWN[1], 3, "CartPole, DQN, n = 3"),
-    (SHOWN[1], 15, "CartPole, DQN, n = 15"),
-    (SHOWN[2], 1, "Acrobot, PPO, n = 1"),
+    (SHOWN[0], 1, "CartPole, PPO sampled, n = 1"),
+    (SHOWN[0], 3, "CartPole, PPO sampled, n = 3"),
+    (SHOWN[1], 1, "CartPole, PPO greedy, n = 1"),
+    (SHOWN[2], 3, "CartPole, DQN, n = 3"),
+    (SHOWN[2], 15, "CartPole, DQN, n = 15"),
+    (SHOWN[3], 1, "Acrobot, PPO sampled, n = 1"),
 )
 
 
