@@ -32,6 +32,11 @@ class Transitions(NamedTuple):
     terminal: Bool[Array, " batch"]
     time: Int[Array, " batch"]
 
+    @property
+    def known(self) -> Bool[Array, " batch"]:
+        """Where it is known what came next: a recorded state, or the end."""
+        return self.has_next | self.terminal
+
 
 class Pool(NamedTuple):
     """Every recorded observation, trajectory after trajectory, and the decisions taken at them."""
@@ -42,6 +47,12 @@ class Pool(NamedTuple):
     has_next: Bool[Array, " steps"]
     terminal: Bool[Array, " steps"]
     time: Int[Array, " steps"]
+    trajectory: Int[Array, " steps"]
+
+    @property
+    def known(self) -> Bool[Array, " steps"]:
+        """Where it is known what came next: a recorded state, or the end."""
+        return self.has_next | self.terminal
 
     def transitions(self, steps: Int[Array, " batch"]) -> Transitions:
         """The decisions at `steps`."""
@@ -71,6 +82,12 @@ class Rows(NamedTuple):
         """Which of `indices` are rows and not padding."""
         return jnp.arange(self.indices.shape[-1]) < self.size
 
+    def where(self, keep: Bool[Array, " capacity"]) -> "Rows":
+        """Those of the rows at which `keep` holds, in their order. It sorts: for `init`, not for every update."""
+        keep = keep & self.mask
+        kept = jnp.where(keep, self.indices, 0)[jnp.argsort(~keep, stable=True)]
+        return Rows(kept, keep.sum(dtype=self.size.dtype))
+
 
 class Dataset(NamedTuple):
     """What one run learns from: steps with their decisions, and states without (semi-supervised)."""
@@ -82,6 +99,11 @@ class Dataset(NamedTuple):
     def batch(self, key: PRNGKeyArray, count: int) -> Transitions:
         """A minibatch of labelled steps."""
         return self.pool.transitions(self.labelled.sample(key, count))
+
+    @property
+    def triples(self) -> Rows:
+        """The labelled steps of which it is known what came next. For `init`, as `Rows.where` is."""
+        return self.labelled.where(self.pool.known[self.labelled.indices])
 
     def states(self, key: PRNGKeyArray, batch: Transitions) -> Float[Array, "batch *observation"]:
         """A minibatch of states, uniform over labelled and unlabelled ones together.
@@ -104,6 +126,12 @@ class Dataset(NamedTuple):
         low, high = _bounds(self.pool.observations[self.pool.row[self.labelled.indices]], self.labelled.mask)
         more = _bounds(self.pool.observations[self.unlabelled.indices], self.unlabelled.mask)
         return jnp.minimum(low, more[0]), jnp.maximum(high, more[1])
+
+    def moments(self) -> tuple[Float[Array, "*observation"], Float[Array, "*observation"]]:
+        """The mean and the standard deviation of the labelled states of this run."""
+        states = self.pool.observations[self.pool.row[self.labelled.indices]]
+        keep = self.labelled.mask.reshape(-1, *(1,) * (states.ndim - 1))
+        return states.mean(axis=0, where=keep), states.std(axis=0, where=keep)
 
 
 def _bounds(states: Float[Array, "rows *observation"], mask: Bool[Array, " rows"]) -> tuple[Array, Array]:
@@ -133,6 +161,7 @@ def make_pool(demonstrations: Demonstrations) -> Pool:
         has_next=jnp.asarray(steps.has_next),
         terminal=jnp.asarray(steps.terminal),
         time=jnp.asarray(steps.time, jnp.int32),
+        trajectory=jnp.asarray(steps.trajectory, jnp.int32),
     )
 
 

@@ -1,13 +1,15 @@
 """The networks: f(s) gives one logit an action, hence a policy and an energy of states at once."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sbil.dataset import Spec
+from sbil.dataset import Dataset, Spec
 from sbil.errors import UserError
 
 
@@ -43,14 +45,17 @@ class MLP(eqx.Module):
     activation: str = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        activation = ACTIVATIONS[self.activation]
-        for layer in self.layers[:-1]:
-            x = activation(layer(x))
-        return self.layers[-1](x)
+        return self.layers[-1](self.features(x, len(self.layers) - 1))
+
+    def features(self, x: Float[Array, "*batch inputs"], depth: int) -> Float[Array, "*batch features"]:
+        """What the first `depth` layers make of x, each followed by the activation."""
+        for layer in self.layers[:depth]:
+            x = ACTIVATIONS[self.activation](layer(x))
+        return x
 
 
 def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu") -> MLP:
-    """An MLP of the given layer sizes; weights and biases uniform in ±1/sqrt(inputs), as in the released code."""
+    """An MLP of the given layer sizes; weights and biases uniform in ±1/sqrt(inputs), as in the released code of EDM."""
     layers = []
     for layer_key, inputs, outputs in zip(jax.random.split(key, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True):
         draws = jax.random.uniform(layer_key, (inputs + 1, outputs), minval=-(inputs**-0.5), maxval=inputs**-0.5)
@@ -58,12 +63,50 @@ def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu") -> M
     return MLP(tuple(layers), activation)
 
 
+def orthogonal_mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "relu") -> MLP:
+    """An MLP of the given layer sizes; orthogonal weights and no biases, as in the released code of ValueDICE."""
+    draw = jax.nn.initializers.orthogonal()
+    keys = jax.random.split(key, len(sizes) - 1)
+    layers = (Dense(draw(k, size), jnp.zeros(size[1])) for k, size in zip(keys, pairwise(sizes), strict=True))
+    return MLP(tuple(layers), activation)
+
+
 def policy_network(key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...] = (64, 64)) -> MLP:
     """The paper's network for vector observations: two hidden layers of 64, ELU, one logit an action."""
+    return mlp(key, (features_of(spec), *hidden, spec.actions))
+
+
+def features_of(spec: Spec) -> int:
+    """How many numbers an observation has; images are refused."""
     if len(spec.observation_shape) != 1:
         raise UserError(f"observations must be rows of numbers. Got shape {spec.observation_shape} (images, say).")
-    (inputs,) = spec.observation_shape
-    return mlp(key, (inputs, *hidden, spec.actions))
+    return spec.observation_shape[0]
+
+
+class Scaling(NamedTuple):
+    """What a network that learns on standardised states does to an observation first: (s - mean) / scale."""
+
+    mean: Float[Array, "*runs inputs"]
+    scale: Float[Array, "*runs inputs"]
+
+    def __call__(self, observation: Float[Array, "*batch inputs"]) -> Float[Array, "*batch inputs"]:
+        return (observation - self.mean) / self.scale
+
+    def folded_into(self, network: MLP) -> MLP:
+        """The network that gives for s what `network` gives for (s - mean) / scale; stacked runs are fine.
+
+        Inputs of `network` beyond those of s are taken as zero.
+        """
+        first, *rest = network.layers
+        weight = first.weight[..., : self.scale.shape[-1], :] / self.scale[..., None]
+        bias = first.bias - jnp.einsum("...i,...io->...o", self.mean, weight)
+        return MLP((Dense(weight, bias), *rest), network.activation)
+
+
+def scaling(dataset: Dataset) -> Scaling:
+    """The scaling that standardises a run's labelled states; 0.001 keeps constant columns finite."""
+    mean, deviation = dataset.moments()
+    return Scaling(mean, deviation + 1e-3)
 
 
 def energy(logits: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:

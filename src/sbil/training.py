@@ -83,6 +83,7 @@ def train_many(
     updates: int = 10_000,
     watch: Callable[[Report], None] | None = None,
     checkpoint: Checkpoint | None = None,
+    chunk: int | None = None,
 ) -> Trained:
     """R runs in one compiled program, spread over all local devices.
 
@@ -91,8 +92,9 @@ def train_many(
     keys: [R], one a run.
     watch: called after every chunk of updates, for progress bars and metric files.
     checkpoint: where the state is kept now and then, and taken up again after an interruption.
+    chunk: updates between two reports to the host (default 500).
     """
-    runs = len(keys)
+    runs, chunk = len(keys), chunk or CHUNK
     if updates < 1:
         raise UserError(f"updates must be a whole number from 1. Got {updates}.")
     if len(dataset.labelled.size) != runs:
@@ -109,7 +111,7 @@ def train_many(
         history = [_arrays(metrics) for metrics in saved.notes["history"]]
         diverged_at = np.array(saved.notes["diverged_at"])
     while done < updates:
-        length = min(CHUNK, updates - done)
+        length = min(chunk, updates - done)
         states, means = _chunk_program(make, spec, mesh, length)(*args, pool, states, jnp.int32(done))
         done += length
         history.append({name: np.asarray(values)[:runs] for name, values in means.items()})
@@ -125,7 +127,7 @@ def train_many(
     return Trained(
         states,
         {name: np.stack([metrics[name] for metrics in history]) for name in history[0]},
-        np.minimum(CHUNK * np.arange(1, len(history) + 1), updates),
+        np.minimum(chunk * np.arange(1, len(history) + 1), updates),
         diverged_at,
         time.perf_counter() - started,
     )

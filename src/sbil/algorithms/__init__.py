@@ -2,16 +2,40 @@
 
 from typing import Any
 
+import numpy as np
+
 from sbil.algorithms import bc as _bc
+from sbil.algorithms import controls as _controls
+from sbil.algorithms import dsfn as _dsfn
 from sbil.algorithms import edm as _edm
+from sbil.algorithms import rcal as _rcal
+from sbil.algorithms import tril as _tril
+from sbil.algorithms import value_dice as _value_dice
+from sbil.algorithms import value_dice_exact as _value_dice_exact
 from sbil.algorithms.base import Algorithm, Entry, parse_settings, settings_of
 from sbil.algorithms.bc import BCConfig, bc
+from sbil.algorithms.controls import MajorityConfig, RandomConfig, majority, random
+from sbil.algorithms.dsfn import DSFNConfig, dsfn
 from sbil.algorithms.edm import EDMConfig, edm
-from sbil.errors import unknown
+from sbil.algorithms.rcal import RCALConfig, rcal
+from sbil.algorithms.tril import TRILConfig, tril
+from sbil.algorithms.value_dice import ValueDICEConfig, value_dice
+from sbil.algorithms.value_dice_exact import ValueDICEExactConfig, value_dice_exact
+from sbil.dataset import Dataset
+from sbil.errors import UserError, unknown
 
+LEE = "Lee, Srinivasan and Doshi-Velez (2019)"
+KOSTRIKOV = "Kostrikov, Nachum and Tompson (2020)"
 ALGORITHMS: dict[str, Entry] = {
     "bc": Entry(bc, BCConfig, _bc.PRESETS, "pairs", "Pomerleau (1991)"),
-    "edm": Entry(edm, EDMConfig, _edm.PRESETS, "pairs", "Jarrett, Bica and van der Schaar (2020)"),
+    "edm": Entry(edm, EDMConfig, _edm.PRESETS, "pairs", "Jarrett, Bica and van der Schaar (2020)", uses_states=True),
+    "rcal": Entry(rcal, RCALConfig, _rcal.PRESETS, "triples", "Piot, Geist and Pietquin (2014)"),
+    "value_dice": Entry(value_dice, ValueDICEConfig, _value_dice.PRESETS, "triples", KOSTRIKOV, _value_dice.UPDATES),
+    "value_dice_exact": Entry(value_dice_exact, ValueDICEExactConfig, _value_dice_exact.PRESETS, "triples", KOSTRIKOV),
+    "dsfn": Entry(dsfn, DSFNConfig, _dsfn.PRESETS, "trajectories", LEE, _dsfn.UPDATES, chunk=1),
+    "tril": Entry(tril, TRILConfig, _tril.PRESETS, "triples", LEE, _tril.UPDATES),
+    "majority": Entry(majority, MajorityConfig, _controls.MAJORITY_PRESETS, "pairs", "control", _controls.UPDATES),
+    "random": Entry(random, RandomConfig, _controls.RANDOM_PRESETS, "pairs", "control", _controls.UPDATES),
 }
 
 
@@ -30,6 +54,29 @@ def configure(name: str, preset: str = "default", settings: tuple[str, ...] = ()
     return parse_settings(entry.presets[preset], settings)
 
 
+def require(name: str, dataset: Dataset) -> None:
+    """Refuse data that the algorithm called `name` cannot use, for any of the dataset's runs."""
+    needs = get(name).needs
+    pool, rows = dataset.pool, dataset.labelled
+    mask = np.arange(rows.indices.shape[-1]) < np.asarray(rows.size)[..., None]
+    steps = np.asarray(rows.indices)
+    others = ", ".join(other for other, entry in ALGORITHMS.items() if entry.needs == "pairs")
+    if needs != "pairs" and not (np.asarray(pool.known)[steps] & mask).any(axis=-1).all():
+        raise UserError(
+            f"{name} needs triples: not one of the steps to learn from has its next state recorded, nor is one the true end "
+            f"of an episode; record what followed each decision, or use one that needs pairs ({others})."
+        )
+    trajectory = np.asarray(pool.trajectory)[steps]
+    follows = (trajectory[..., 1:] == trajectory[..., :-1]) & mask[..., 1:]
+    if needs == "trajectories" and not follows.any(axis=-1).all():
+        raise UserError(
+            f"{name} needs trajectories: no two of the steps to learn from follow each other in one; give whole "
+            f"episodes, or use one that needs pairs ({others})."
+        )
+
+
 __all__ = [
-    "ALGORITHMS", "Algorithm", "BCConfig", "EDMConfig", "Entry", "bc", "configure", "edm", "get", "settings_of",
+    "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "Entry", "MajorityConfig", "RCALConfig",
+    "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "configure", "dsfn", "edm", "get",
+    "majority", "random", "rcal", "require", "settings_of", "tril", "value_dice", "value_dice_exact",
 ]  # fmt: skip

@@ -50,6 +50,13 @@ class Entry(NamedTuple):
     presets: dict[str, Any]
     needs: Needs
     reference: str
+    updates: dict[str, int] = {"default": 10_000}  # noqa: RUF012 - how many a preset asks for
+    uses_states: bool = False  # whether state-only observations help it
+    chunk: int = 500  # updates between two reports
+
+    def budget(self, preset: str) -> int:
+        """How many updates a preset asks for."""
+        return self.updates.get(preset, self.updates["default"])
 
 
 def setting(

@@ -1,0 +1,71 @@
+"""Controls that learn next to nothing: what any method must beat.
+
+`majority` always prefers the action that was taken most often: its logits are the logs of the actions' frequencies,
+whatever the state. `random` is a network as it is initialised, the zero of the paper's scale.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PRNGKeyArray
+
+from sbil.algorithms.base import Algorithm, Metrics, config, setting
+from sbil.algorithms.bc import policy_loss
+from sbil.dataset import Dataset, Spec
+from sbil.networks import MLP, Dense, features_of, policy_network
+
+
+@config
+class MajorityConfig:
+    """Settings of the majority action."""
+
+    prior: float = setting(1.0, "decisions imagined for every action, so that none has probability 0", open_low=True)
+
+
+@config
+class RandomConfig:
+    """Settings of the random network."""
+
+    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network")
+
+
+class ControlState(NamedTuple):
+    """The network; nothing is optimised."""
+
+    network: MLP
+
+
+def majority(spec: Spec, config: MajorityConfig) -> Algorithm:
+    """The majority action as three pure functions."""
+
+    def init(key: PRNGKeyArray, dataset: Dataset) -> ControlState:
+        taken = jax.nn.one_hot(dataset.pool.action[dataset.labelled.indices], spec.actions)
+        counts = taken.sum(axis=0, where=dataset.labelled.mask[:, None]) + config.prior
+        constant = Dense(jnp.zeros((features_of(spec), spec.actions)), jnp.log(counts / counts.sum()))
+        return ControlState(MLP((constant,), "elu"))
+
+    return Algorithm(init, _unchanged, _logits)
+
+
+def random(spec: Spec, config: RandomConfig) -> Algorithm:
+    """A random network as three pure functions."""
+
+    def init(key: PRNGKeyArray, dataset: Dataset) -> ControlState:
+        return ControlState(policy_network(jax.random.fold_in(key, 0), spec, config.hidden))
+
+    return Algorithm(init, _unchanged, _logits)
+
+
+def _unchanged(key: PRNGKeyArray, state: ControlState, dataset: Dataset) -> tuple[ControlState, Metrics]:
+    batch = dataset.batch(jax.random.fold_in(key, 0), 64)
+    return state, {"policy_loss": policy_loss(state.network, batch)}
+
+
+def _logits(state: ControlState, observation: Array) -> Array:
+    return state.network(observation)
+
+
+MAJORITY_PRESETS = {"default": MajorityConfig()}
+RANDOM_PRESETS = {"default": RandomConfig()}
+UPDATES = {"default": 1}

@@ -1,0 +1,305 @@
+"""Apprenticeship learning with deep successor features: find a reward under which nobody beats the demonstrator.
+
+    warm start:  features phi(s) and a first policy pi_0 (see tril)
+    each round i, with the policy pi_i:
+        successor features  psi(s,a) = (1 - discount) phi(s,a) + discount psi(s',a'),  a' ~ pi_i,  phi(s,a) = [phi(s); onehot a]
+        feature expectations  mu_i = mean over initial states of psi(s0,a0)
+        reward  w = argmax_{|w| <= 1} min_j w.(mu_demonstrator - mu_j), by the nearest point of the hull of mu_0..mu_i
+        pi_{i+1}  greedy in Q, double Q-learning with the reward w.phi(s,a)
+
+Needs trajectories. Lee, Srinivasan and Doshi-Velez (2019), "Truly Batch Apprenticeship Learning with Deep Successor Features",
+after Abbeel and Ng (2004). One update is one round. Of the policies found, the one that agrees best with held-out decisions acts.
+Everything is learnt on demonstrated steps alone, so the values of actions never taken are extrapolation.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from sbil.algorithms.base import Algorithm, Metrics, config, setting
+from sbil.algorithms.tril import Heads, TRILConfig, tril
+from sbil.dataset import Dataset, Rows, Spec, Transitions
+from sbil.networks import MLP, Scaling, features_of, mlp
+
+
+@config
+class DSFNConfig:
+    """Settings of deep successor feature networks."""
+
+    learning_rate: float = setting(3e-4, "step of Adam, of all networks", open_low=True)
+    discount: float = setting(0.99, "discount", "gamma", high=1)
+    rounds: int = setting(10, "rounds of inverse reinforcement learning at most", low=1)
+    margin: float = setting(0.001, "stop when no reward separates the demonstrator by more than this", "epsilon")
+    held_out: float = setting(0.2, "share of the steps kept to choose among the policies found", high=1)
+    target_rate: float = setting(0.01, "how fast target networks follow", high=1)
+    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the successor features and of Q")
+    trunk: tuple[int, ...] = setting((128, 64), "layers of the warm start; the last gives the features")
+    head: tuple[int, ...] = setting((128,), "hidden layers of each head of the warm start")
+    dynamics: float = setting(1.4, "weight of the prediction of the next state in the warm start")
+    warm_updates: int = setting(50_000, "gradient steps of the warm start", low=1)
+    warm_batch: int = setting(64, "triples per step of the warm start", low=1)
+    feature_updates: int = setting(50_000, "gradient steps of the successor features, each round", low=1)
+    feature_batch: int = setting(32, "triples per step of the successor features", low=1)
+    value_updates: int = setting(30_000, "gradient steps of Q-learning, each round", low=1)
+    value_batch: int = setting(64, "triples per step of Q-learning", low=1)
+
+
+class Table(NamedTuple):
+    """The labelled steps of a run and what never changes about them, one row a step, padding included."""
+
+    state: Float[Array, "rows inputs"]  # standardised
+    action: Float[Array, "rows actions"]  # one-hot
+    next_state: Float[Array, "rows inputs"]
+    terminal: Bool[Array, " rows"]
+    features: Float[Array, "rows features"]  # phi(s,a)
+
+
+class DSFNState(NamedTuple):
+    """The warm start, what has been found so far, and the policy that acts."""
+
+    heads: Heads
+    scaling: Scaling
+    training: Rows  # of the run's labelled steps, those to learn from ...
+    held_out: Rows  # ... and those to choose a policy by
+    demonstrated: Float[Array, " features"]  # mu of the demonstrator
+    found: Float[Array, "rounds features"]  # mu_0, mu_1, ...
+    round: Int[Array, ""]
+    stopped: Bool[Array, ""]
+    values: MLP  # Q of the last round
+    chosen: MLP  # Q of the best round
+    agreement: Float[Array, ""]  # of `chosen` with held-out decisions
+
+    @property
+    def network(self) -> MLP:
+        """The chosen Q, on observations as they are."""
+        return self.scaling.folded_into(self.chosen)
+
+
+def nearest_in_hull(
+    point: Float[Array, " features"], corners: Float[Array, "n features"], present: Bool[Array, " n"]
+) -> Float[Array, " n"]:
+    """Weights of the point nearest to `point` in the hull of the corners that are present.
+
+    Pairwise steps with exact line search: weight moves from the worst corner in use to the best one. Finding the reward with the
+    largest margin t over all policies found is the same problem: t is the distance, w the direction.
+    """
+    offsets = jnp.where(present[:, None], corners - point, 0.0)
+    gram = offsets @ offsets.T
+
+    def step(_: Array, weights: Array) -> Array:
+        slope = gram @ weights
+        best = jnp.argmin(jnp.where(present, slope, jnp.inf))
+        worst = jnp.argmax(jnp.where(weights > 0, slope, -jnp.inf))
+        curvature = gram[best, best] - 2 * gram[best, worst] + gram[worst, worst]
+        wanted = (slope[worst] - slope[best]) / jnp.maximum(curvature, 1e-30)
+        moved = jnp.clip(wanted, 0.0, weights[worst])
+        return weights.at[worst].add(-moved).at[best].add(moved)
+
+    first = jax.nn.one_hot(jnp.argmin(jnp.where(present, jnp.diagonal(gram), jnp.inf)), len(corners))
+    return jax.lax.fori_loop(0, 1000, step, first.astype(gram.dtype))
+
+
+def discounted_weights(
+    time: Int[Array, " rows"], trajectory: Int[Array, " rows"], mask: Bool[Array, " rows"], discount: float | Array
+) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
+    """((1 - discount) * discount^t for every row, which rows begin a trajectory).
+
+    t counts from the first row of each trajectory. Where steps were thinned, a kept one stands for all up to the next.
+    """
+    number = jnp.arange(len(time))
+    follows = (trajectory == jnp.roll(trajectory, 1)) & (number > 0) & mask
+    gap = time - jnp.roll(time, 1)
+    stride = jnp.min(gap, where=follows, initial=jnp.iinfo(time.dtype).max)
+    stride = jnp.where(follows.any(), stride, 1)
+    start = jax.lax.cummax(jnp.where(follows, 0, number))
+    weights = (1 - discount**stride) * discount ** (time - time[start])
+    return jnp.where(mask, weights, 0.0), mask & ~follows
+
+
+def descend(
+    key: PRNGKeyArray,
+    network: MLP,
+    loss: Callable[[MLP, MLP, PRNGKeyArray, Array], Array],
+    rows: Rows,
+    updates: int,
+    batch: int,
+    config: DSFNConfig,
+) -> tuple[MLP, Float[Array, ""]]:
+    """Adam on loss(network, target, key, rows of a minibatch); the target follows slowly. (Network, last loss.)"""
+    optimiser = optax.adam(config.learning_rate)
+
+    def step(carry: Any, number: Array) -> tuple[Any, None]:
+        network, target, optimiser_state, _ = carry
+        draw, act = jax.random.split(jax.random.fold_in(key, number))
+        value, gradient = jax.value_and_grad(loss)(network, target, act, rows.sample(draw, batch))
+        change, optimiser_state = optimiser.update(gradient, optimiser_state)
+        network = optax.apply_updates(network, change)
+        target = optax.incremental_update(network, target, config.target_rate)
+        return (network, target, optimiser_state, value), None
+
+    carry = network, network, optimiser.init(network), jnp.zeros(())
+    (network, _, _, value), _ = jax.lax.scan(step, carry, jnp.arange(updates))
+    return network, value
+
+
+def successor_features(
+    key: PRNGKeyArray, table: Table, rows: Rows, next_policy: Float[Array, "rows actions"], config: DSFNConfig
+) -> tuple[MLP, Float[Array, ""]]:
+    """psi(s,a) of a policy, given by its probabilities at the table's next states; (psi, its last loss)."""
+    actions, features = table.action.shape[1], table.features.shape[1]
+    log_policy = jnp.log(next_policy)
+
+    def loss(psi: MLP, target: MLP, key: PRNGKeyArray, batch: Array) -> Array:
+        following = jax.nn.one_hot(jax.random.categorical(key, log_policy[batch]), actions)
+        after = target(jnp.concatenate([table.next_state[batch], following], axis=-1))
+        goes_on = jnp.where(table.terminal[batch], 0.0, config.discount)[:, None]
+        goal = (1 - config.discount) * table.features[batch] + goes_on * after
+        found = psi(jnp.concatenate([table.state[batch], table.action[batch]], axis=-1))
+        return jnp.square(found - jax.lax.stop_gradient(goal)).sum(axis=-1).mean()
+
+    psi = mlp(jax.random.fold_in(key, 0), (table.state.shape[1] + actions, *config.hidden, features), "tanh")
+    fit = jax.random.fold_in(key, 1)
+    return descend(fit, psi, loss, rows, config.feature_updates, config.feature_batch, config)
+
+
+def q_learning(
+    key: PRNGKeyArray, table: Table, rows: Rows, reward: Float[Array, " rows"], config: DSFNConfig
+) -> tuple[MLP, Float[Array, ""]]:
+    """Q of the best policy for a reward, by double Q-learning on the recorded steps; (Q, its last loss)."""
+
+    def loss(q: MLP, target: MLP, key: PRNGKeyArray, batch: Array) -> Array:
+        preferred = q(table.next_state[batch]).argmax(axis=-1)
+        after = jnp.take_along_axis(target(table.next_state[batch]), preferred[:, None], axis=1)[:, 0]
+        goes_on = jnp.where(table.terminal[batch], 0.0, config.discount)
+        goal = (1 - config.discount) * reward[batch] + goes_on * after
+        found = (q(table.state[batch]) * table.action[batch]).sum(axis=-1)
+        return jnp.square(found - jax.lax.stop_gradient(goal)).mean()
+
+    q = mlp(jax.random.fold_in(key, 0), (table.state.shape[1], *config.hidden, table.action.shape[1]), "tanh")
+    fit = jax.random.fold_in(key, 1)
+    return descend(fit, q, loss, rows, config.value_updates, config.value_batch, config)
+
+
+def make_table(steps: Transitions, heads: Heads, scaling: Scaling, actions: int) -> Table:
+    """The steps of a run as the networks see them."""
+    state, action = scaling(steps.observation), jax.nn.one_hot(steps.action, actions)
+    features = jnp.concatenate([heads.features(state), action], axis=-1)
+    return Table(state, action, scaling(steps.next_observation), steps.terminal, features)
+
+
+def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
+    """Apprenticeship learning with deep successor features as three pure functions."""
+    warm = tril(
+        spec,
+        TRILConfig(
+            learning_rate=config.learning_rate,
+            batch=config.warm_batch,
+            trunk=config.trunk,
+            head=config.head,
+            dynamics=config.dynamics,
+        ),
+    )
+
+    def init(key: PRNGKeyArray, dataset: Dataset) -> DSFNState:
+        rows, pool = dataset.labelled, dataset.pool
+        every = Rows(jnp.arange(len(rows.indices)), rows.size)
+        # Of the steps, in random order, the first go to the held-out ones; a single step is in both.
+        draws = jax.random.uniform(jax.random.fold_in(key, 1), rows.mask.shape)
+        rank = jnp.argsort(jnp.argsort(jnp.where(rows.mask, draws, 2.0)))
+        kept_out = rank < jnp.minimum(jnp.floor(config.held_out * rows.size), rows.size - 1)
+        training = every.where(~kept_out)
+        held_out = every.where(kept_out | ~kept_out.any())
+        steps = pool.transitions(rows.indices)
+        learnable = Dataset(pool, Rows(rows.indices[training.indices], training.size), dataset.unlabelled)
+        started = warm.init(jax.random.fold_in(key, 0), learnable)
+        state = jax.lax.fori_loop(
+            0,
+            config.warm_updates,
+            lambda number, state: warm.update(jax.random.fold_in(key, number + 3), state, learnable)[0],
+            started,
+        )
+        table = make_table(steps, state.heads, state.scaling, spec.actions)
+        weights, first = discounted_weights(steps.time, pool.trajectory[rows.indices], rows.mask, config.discount)
+        usable = jnp.where(kept_out, 0.0, weights)
+        mean = jnp.where(rows.mask[:, None], table.features, 0.0).T @ usable / usable.sum()
+        demonstrated = mean * weights.sum() / jnp.maximum(first.sum(), 1)
+        q = mlp(jax.random.fold_in(key, 2), (features_of(spec), *config.hidden, spec.actions), "tanh")
+        return DSFNState(
+            heads=state.heads,
+            scaling=state.scaling,
+            training=training.where(steps.known[training.indices]),
+            held_out=held_out,
+            demonstrated=demonstrated,
+            found=jnp.zeros((config.rounds, len(demonstrated))),
+            round=jnp.int32(0),
+            stopped=jnp.array(False),
+            values=q,
+            chosen=q,
+            agreement=jnp.float32(-1.0),
+        )
+
+    def policy(state: DSFNState, at: Array) -> Array:
+        """pi_i: the warm start's in the first round, then greedy in the last Q."""
+        greedy = jax.nn.one_hot(state.values(at).argmax(axis=-1), spec.actions)
+        return jnp.where(state.round == 0, jax.nn.softmax(state.heads.policy(at)), greedy)
+
+    def update(key: PRNGKeyArray, state: DSFNState, dataset: Dataset) -> tuple[DSFNState, Metrics]:
+        rows = dataset.labelled
+        steps = dataset.pool.transitions(rows.indices)
+        table = make_table(steps, state.heads, state.scaling, spec.actions)
+        _, first = discounted_weights(steps.time, dataset.pool.trajectory[rows.indices], rows.mask, config.discount)
+        # mu_i, exactly over the actions at the initial states.
+        psi, feature_loss = successor_features(
+            jax.random.fold_in(key, 0), table, state.training, policy(state, table.next_state), config
+        )
+        expected = jnp.zeros(len(state.demonstrated))
+        at_start = policy(state, table.state)
+        for action in range(spec.actions):
+            taken = jnp.broadcast_to(jax.nn.one_hot(action, spec.actions), table.action.shape)
+            value = psi(jnp.concatenate([table.state, taken], axis=-1)) * at_start[:, action, None]
+            expected += value.sum(axis=0, where=first[:, None])
+        found = state.found.at[state.round].set(expected / jnp.maximum(first.sum(), 1), mode="drop")
+        # The reward with the largest margin.
+        weights = nearest_in_hull(state.demonstrated, found, jnp.arange(config.rounds) <= state.round)
+        apart = state.demonstrated - weights @ found
+        margin = jnp.linalg.norm(apart)
+        reward = table.features @ (apart / jnp.maximum(margin, 1e-12))
+        # pi_{i+1}, and whether it is the best so far.
+        q, value_loss = q_learning(jax.random.fold_in(key, 1), table, state.training, reward, config)
+        right = q(table.state[state.held_out.indices]).argmax(axis=-1) == steps.action[state.held_out.indices]
+        agreement = right.sum(where=state.held_out.mask) / jnp.maximum(state.held_out.size, 1)
+        # The round in which the margin closes is the last; one policy there always is.
+        over = state.stopped | (state.round >= config.rounds)
+        better = ~over & (agreement > state.agreement)
+        metrics = {
+            "agreement": agreement,
+            "margin": margin,
+            "feature_loss": feature_loss,
+            "value_loss": value_loss,
+            "rounds": (state.round + ~over).astype(jnp.float32),
+        }
+        return state._replace(
+            found=jnp.where(over, state.found, found),
+            round=state.round + ~over,
+            stopped=over | (margin <= config.margin),
+            values=_choose(over, state.values, q),
+            chosen=_choose(better, q, state.chosen),
+            agreement=jnp.where(better, agreement, state.agreement),
+        ), metrics
+
+    def logits(state: DSFNState, observation: Array) -> Array:
+        return state.network(observation)
+
+    return Algorithm(init, update, logits)
+
+
+def _choose(condition: Array, one: Any, other: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+
+
+PRESETS = {"default": DSFNConfig()}
+UPDATES = {"default": 10}  # one a round

@@ -1,0 +1,203 @@
+"""ValueDICE, offline: match the demonstrator's discounted distribution of states and actions by a saddle point.
+
+    max_pi min_nu  log mean exp(nu(s,a) - discount * nu(s',a')) - (1 - discount) * mean nu(s,a0),
+                   a' ~ pi(.|s'),   a0 ~ pi(.|s)
+
+At the inner optimum this is -KL(d_pi || d_demonstrator). Needs triples. Kostrikov, Nachum and Tompson (2020), "Imitation Learning
+via Off-Policy Distribution Matching". As in its code, every demonstrated state stands for an initial one. Offline there is no
+replay buffer, so its coefficient is 0 and the gradient penalty interpolates between the demonstrator's and the policy's actions. Actions are
+Gumbel-softmax draws; states are standardised; episodes that truly ended go on in an absorbing state.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from sbil.algorithms.base import Algorithm, Metrics, config, cross_entropy, setting
+from sbil.dataset import Dataset, Pool, Rows, Spec, Transitions
+from sbil.networks import MLP, Scaling, features_of, orthogonal_mlp, scaling
+
+
+@config
+class ValueDICEConfig:
+    """Settings of ValueDICE."""
+
+    actor_learning_rate: float = setting(1e-5, "step of Adam for the policy", open_low=True)
+    critic_learning_rate: float = setting(1e-3, "step of Adam for nu", open_low=True)
+    batch: int = setting(64, "triples per update", low=1)
+    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the policy and of nu")
+    discount: float = setting(0.99, "discount", "gamma", high=1)
+    gradient_penalty: float = setting(10.0, "weight of the gradient penalty on nu")
+    orthogonality: float = setting(1e-4, "weight of the orthogonal regulariser of the policy")
+    temperature: float = setting(1.0, "temperature of the Gumbel-softmax draws", open_low=True)
+    straight_through: bool = setting(False, "draw one-hot actions, with the gradient of the soft ones")
+
+
+class Triples(NamedTuple):
+    """A minibatch with absorbing states; states are standardised and carry 1 in a last column where absorbing."""
+
+    state: Float[Array, "batch inputs"]
+    action: Float[Array, "batch actions"]  # one-hot
+    next_state: Float[Array, "batch inputs"]
+
+
+class ValueDICEState(NamedTuple):
+    """The policy and nu with their optimisers, and what their inputs need."""
+
+    actor: MLP
+    critic: MLP
+    actor_optimiser: optax.OptState
+    critic_optimiser: optax.OptState
+    scaling: Scaling
+    steps: Rows  # those whose successor is known
+    endings: Float[Array, ""]  # share of the absorbing state among the triples
+
+    @property
+    def network(self) -> MLP:
+        """The policy, on observations as they are."""
+        return self.scaling.folded_into(self.actor)
+
+
+def share_of_endings(pool: Pool, steps: Rows) -> Float[Array, ""]:
+    """Every true end adds one step from the absorbing state to itself: their share among all steps."""
+    ends = pool.terminal[steps.indices].sum(where=steps.mask)
+    return ends / jnp.maximum(steps.size + ends, 1)
+
+
+def triples(key: PRNGKeyArray, batch: Transitions, scaling: Scaling, endings: Array, actions: int) -> Triples:
+    """A minibatch with absorbing states: the end leads there, and there action 0 leads there again."""
+    absorbing = jnp.zeros(batch.observation.shape[1] + 1).at[-1].set(1.0)
+    gone = jax.random.uniform(key, batch.action.shape) < endings
+    real = lambda states: jnp.pad(scaling(states), ((0, 0), (0, 1)))  # noqa: E731
+    state = jnp.where(gone[:, None], absorbing, real(batch.observation))
+    next_state = jnp.where((gone | batch.terminal)[:, None], absorbing, real(batch.next_observation))
+    action = jax.nn.one_hot(jnp.where(gone, 0, batch.action), actions)
+    return Triples(state, action, next_state)
+
+
+def objective(
+    difference: Float[Array, " batch"],
+    first: Float[Array, " batch"],
+    discount: float | Array,
+    weight: Array | None = None,
+    first_weight: Array | None = None,
+) -> Float[Array, ""]:
+    """log mean exp(difference) - (1 - discount) * mean first; with weights that sum to one, weighted means."""
+    weight = jnp.full(difference.shape, 1 / difference.size) if weight is None else weight
+    start = first.mean() if first_weight is None else first @ first_weight
+    return jax.nn.logsumexp(difference, b=weight) - (1 - discount) * start
+
+
+def gumbel_softmax(
+    key: PRNGKeyArray, logits: Float[Array, "batch actions"], temperature: float | Array, straight_through: bool
+) -> Float[Array, "batch actions"]:
+    """A draw from softmax(logits), relaxed so that it has a gradient."""
+    soft = jax.nn.softmax((logits + jax.random.gumbel(key, logits.shape)) / temperature)
+    if not straight_through:
+        return soft
+    hard = jax.nn.one_hot(soft.argmax(axis=-1), soft.shape[-1])
+    return hard + soft - jax.lax.stop_gradient(soft)
+
+
+def orthogonality(network: MLP) -> Float[Array, ""]:
+    """The sum over layers of the squares of W'W off its diagonal: 0 where the columns of W are orthogonal."""
+    grams = (layer.weight.T @ layer.weight for layer in network.layers)
+    return sum((jnp.square(gram * (1 - jnp.eye(len(gram)))).sum() for gram in grams), jnp.zeros(()))
+
+
+def mixed(key: PRNGKeyArray, one: Array, other: Array) -> Array:
+    """Random points between the rows of `one` and, shuffled, of `other` (rows are independent: a shift shuffles)."""
+    share = jax.random.uniform(key, (len(one), 1))
+    return jax.lax.stop_gradient(share * one + (1 - share) * jnp.roll(other, 1, axis=0))
+
+
+def gradient_penalty(slopes: Float[Array, "batch inputs"]) -> Float[Array, ""]:
+    """The mean of (|slope| - 1)^2."""
+    # A slope of exactly zero has no direction; the small number keeps the derivative finite.
+    return jnp.square(jnp.sqrt(jnp.square(slopes).sum(axis=-1) + 1e-12) - 1).mean()
+
+
+Nu = Callable[[MLP, Array, Array], Float[Array, " batch"]]  # (critic, states, actions in the simplex) -> values
+Act = Callable[[PRNGKeyArray, Array], Float[Array, "batch actions"]]  # (key, logits) -> actions in the simplex
+Slopes = Callable[[MLP, Array, Array], Float[Array, "batch inputs"]]  # of nu, at states and actions
+
+
+def dice(spec: Spec, config: Any, critic_sizes: tuple[int, ...], nu: Nu, act: Act, slopes: Slopes) -> Algorithm:
+    """The saddle point as three pure functions, for one way to value actions and one to choose them."""
+    actor_optimiser = optax.adam(config.actor_learning_rate)
+    critic_optimiser = optax.adam(config.critic_learning_rate)
+
+    def init(key: PRNGKeyArray, dataset: Dataset) -> ValueDICEState:
+        actor = orthogonal_mlp(jax.random.fold_in(key, 0), (features_of(spec) + 1, *config.hidden, spec.actions))
+        critic = orthogonal_mlp(jax.random.fold_in(key, 1), critic_sizes)
+        optimisers = actor_optimiser.init(actor), critic_optimiser.init(critic)
+        steps = dataset.triples
+        ends = share_of_endings(dataset.pool, steps)
+        return ValueDICEState(actor, critic, *optimisers, scaling(dataset), steps, ends)
+
+    def saddle(actor: MLP, critic: MLP, key: PRNGKeyArray, batch: Triples) -> tuple[Array, tuple[Array, Array]]:
+        """The objective, the policy's actions at the next states, and its logits at the states."""
+        first, second = jax.random.split(key)
+        logits = actor(batch.state)
+        start, after = act(first, logits), act(second, actor(batch.next_state))
+        difference = nu(critic, batch.state, batch.action) - config.discount * nu(critic, batch.next_state, after)
+        return objective(difference, nu(critic, batch.state, start), config.discount), (after, logits)
+
+    def penalty(critic: MLP, key: PRNGKeyArray, batch: Triples, after: Array) -> Array:
+        """The gradient penalty, between the demonstrator's steps and the policy's."""
+        theirs = jnp.concatenate([batch.state, batch.action], axis=-1)
+        ours = jnp.concatenate([batch.next_state, after], axis=-1)
+        states, actions = jnp.split(mixed(key, theirs, ours), [batch.state.shape[-1]], axis=-1)
+        return gradient_penalty(slopes(critic, states, actions))
+
+    def update(key: PRNGKeyArray, state: ValueDICEState, dataset: Dataset) -> tuple[ValueDICEState, Metrics]:
+        recorded = dataset.pool.transitions(state.steps.sample(jax.random.fold_in(key, 0), config.batch))
+        batch = triples(jax.random.fold_in(key, 1), recorded, state.scaling, state.endings, spec.actions)
+        (value, (after, logits)), (up, down) = jax.value_and_grad(saddle, argnums=(0, 1), has_aux=True)(
+            state.actor, state.critic, jax.random.fold_in(key, 2), batch
+        )
+        smooth = jax.grad(penalty)(state.critic, jax.random.fold_in(key, 3), batch, after)
+        down = jax.tree.map(lambda g, s: g + config.gradient_penalty * s, down, smooth)
+        skewness, straighten = jax.value_and_grad(orthogonality)(state.actor)
+        up = jax.tree.map(lambda g, o: config.orthogonality * o - g, up, straighten)
+        actor_step, actor_state = actor_optimiser.update(up, state.actor_optimiser)
+        critic_step, critic_state = critic_optimiser.update(down, state.critic_optimiser)
+        policy_loss = cross_entropy(logits, batch.action.argmax(axis=-1)).mean()
+        return state._replace(
+            actor=optax.apply_updates(state.actor, actor_step),
+            critic=optax.apply_updates(state.critic, critic_step),
+            actor_optimiser=actor_state,
+            critic_optimiser=critic_state,
+        ), {"policy_loss": policy_loss, "objective": value, "orthogonality": skewness}
+
+    def logits(state: ValueDICEState, observation: Array) -> Array:
+        return state.network(observation)
+
+    return Algorithm(init, update, logits)
+
+
+def value_dice(spec: Spec, config: ValueDICEConfig) -> Algorithm:
+    """ValueDICE as three pure functions: nu sees state and action side by side, actions are drawn."""
+
+    def nu(critic: MLP, state: Array, action: Array) -> Array:
+        # No bias at the output: a constant cancels in the objective, and rounding alone would move it.
+        inputs = jnp.concatenate([state, action], axis=-1)
+        return (critic.features(inputs, len(critic.layers) - 1) @ critic.layers[-1].weight)[:, 0]
+
+    def act(key: PRNGKeyArray, logits: Array) -> Array:
+        return gumbel_softmax(key, logits, config.temperature, config.straight_through)
+
+    def slopes(critic: MLP, state: Array, action: Array) -> Array:
+        total = lambda state, action: nu(critic, state, action).sum()  # noqa: E731
+        return jnp.concatenate(jax.grad(total, argnums=(0, 1))(state, action), axis=-1)
+
+    return dice(spec, config, (features_of(spec) + 1 + spec.actions, *config.hidden, 1), nu, act, slopes)
+
+
+PRESETS = {"default": ValueDICEConfig(), "paper": ValueDICEConfig(), "long": ValueDICEConfig()}
+# The EDM paper's 10,000 updates; the original's 5 updates for each of 100,000 steps.
+UPDATES = {"default": 10_000, "paper": 10_000, "long": 500_000}

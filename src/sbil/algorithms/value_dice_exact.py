@@ -1,0 +1,50 @@
+"""ValueDICE with exact expectations over the actions: nu gives one value an action, and nothing is drawn or relaxed.
+
+    max_pi min_nu  log mean exp(nu(s)[a] - discount * sum_a' pi(a'|s') nu(s')[a'])
+                   - (1 - discount) * mean sum_a pi(a|s) nu(s)[a]
+
+Needs triples. With few discrete actions the sums are cheap; they remove the variance of drawn actions, the bias of a
+draw inside the exponential, and what nu can learn by telling relaxed actions from real ones. All else is as in
+`value_dice`; the gradient penalty is on the slope of nu in the state.
+"""
+
+import jax
+from jaxtyping import Array, PRNGKeyArray
+
+from sbil.algorithms.base import Algorithm, config, setting
+from sbil.algorithms.value_dice import dice
+from sbil.dataset import Spec
+from sbil.networks import MLP, features_of
+
+
+@config
+class ValueDICEExactConfig:
+    """Settings of ValueDICE with exact expectations."""
+
+    actor_learning_rate: float = setting(1e-5, "step of Adam for the policy", open_low=True)
+    critic_learning_rate: float = setting(1e-3, "step of Adam for nu", open_low=True)
+    batch: int = setting(64, "triples per update", low=1)
+    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the policy and of nu")
+    discount: float = setting(0.99, "discount", "gamma", high=1)
+    gradient_penalty: float = setting(10.0, "weight of the gradient penalty on nu")
+    orthogonality: float = setting(1e-4, "weight of the orthogonal regulariser of the policy")
+
+
+def nu(critic: MLP, state: Array, action: Array) -> Array:
+    """sum_a action[a] nu(s)[a]: the value of an action, or the expected value over a policy's."""
+    return (critic(state) * action).sum(axis=-1)
+
+
+def value_dice_exact(spec: Spec, config: ValueDICEExactConfig) -> Algorithm:
+    """ValueDICE with exact expectations as three pure functions."""
+
+    def act(key: PRNGKeyArray, logits: Array) -> Array:
+        return jax.nn.softmax(logits)
+
+    def slopes(critic: MLP, state: Array, action: Array) -> Array:
+        return jax.grad(lambda state: nu(critic, state, action).sum())(state)
+
+    return dice(spec, config, (features_of(spec) + 1, *config.hidden, spec.actions), nu, act, slopes)
+
+
+PRESETS = {"default": ValueDICEExactConfig()}
