@@ -13,7 +13,7 @@ from benchmarks.settings import Keep, Record, Settings
 from benchmarks.tables import number, show
 from benchmarks.workload import RELEASED, Cell, chunks_of, make_cell, train_cell
 from sbil.networks import MLP, policy_network
-from sbil.training import select
+from sbil.training import pick
 
 Weights = list[np.ndarray]
 Result = tuple[Record, Weights]
@@ -59,7 +59,7 @@ def train_run_0(runs: int, updates: int) -> Weights:
     """The weights of run 0 after training it beside the others."""
     with chunks_of(updates):
         trained = train_cell(make_cell(runs), RELEASED, updates)
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(select(trained.states.network, 0))]
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(pick(trained.states.network, 0))]
 
 
 def _compare(platform: str, results: list[Result]) -> list[Record]:

@@ -16,6 +16,7 @@ ROOMS = (
     ("algorithms",),
     ("devices", "keys", "checkpoint"),
     ("training",),
+    ("selection",),
     ("policy",),
     ("fitting",),
     ("environments",),

@@ -20,7 +20,7 @@ import sbil
 from sbil.algorithms import ALGORITHMS
 from sbil.dataset import Dataset, Rows, make_dataset, spec_of
 from sbil.errors import UserError
-from sbil.training import select, train, train_many
+from sbil.training import pick, train, train_many
 
 UPDATES = 8
 RUNS = 3  # not a multiple of the number of devices
@@ -180,7 +180,7 @@ def test_shapes_and_dtypes(case):
 
 
 def test_logits_are_those_of_the_network(case):
-    state = select(case.trained.states, 1)
+    state = pick(case.trained.states, 1)
     logits = case.make(SPEC, case.config).logits(state, OBSERVATIONS)
     np.testing.assert_array_equal(logits, state.network(OBSERVATIONS))
     assert np.asarray(logits).std() > 0
@@ -197,7 +197,7 @@ def test_metrics_are_finite_and_named_alike(case):
 def test_runs_side_by_side_equal_single_runs(case):
     for run in range(RUNS):
         state, metrics = case.train_one(case.config, KEYS[run], probes.run_of(DATASET, run))
-        assert_close(select(case.trained.states, run), state)
+        assert_close(pick(case.trained.states, run), state)
         means = {name: values.mean() for name, values in metrics.items()}
         assert_close({name: values[0, run] for name, values in case.trained.metrics.items()}, means)
 
@@ -216,7 +216,7 @@ def test_sweep_over_a_setting_equals_separate_runs(name, field):
     for run in range(RUNS):
         config = dataclasses.replace(case.config, **{field: float(values[run])})
         state, _ = case.train_one(config, KEYS[run], probes.run_of(DATASET, run))
-        assert_close(select(swept.states, run), state)
+        assert_close(pick(swept.states, run), state)
 
 
 @pytest.mark.parametrize(("name", "field"), fields())
@@ -292,7 +292,7 @@ def test_a_run_sees_its_own_data_only(case, run):
     assert foreign.sum() > 1
     poisoned = pool._replace(observations=jnp.where(foreign[:, None], np.nan, pool.observations))
     trained = case.train_many(dataset=Dataset(poisoned, *DATASET[1:]))
-    assert_same_bits(select(trained.states, run), select(case.trained.states, run))
+    assert_same_bits(pick(trained.states, run), pick(case.trained.states, run))
 
 
 def test_one_diverged_run_is_flagged_and_alone(learner):
@@ -303,7 +303,7 @@ def test_one_diverged_run_is_flagged_and_alone(learner):
     assert trained.diverged.tolist() == [False, True, False]
     assert trained.diverged_at.tolist() == [-1, UPDATES, -1]
     for run in (0, 2):
-        assert_same_bits(select(trained.states, run), select(learner.trained.states, run))
+        assert_same_bits(pick(trained.states, run), pick(learner.trained.states, run))
 
 
 def test_nothing_is_compiled_twice(learner, compilations):

@@ -12,7 +12,7 @@ from sbil import keys, training
 from sbil.algorithms import Algorithm, BCConfig, bc
 from sbil.dataset import Dataset, make_dataset, spec_of
 from sbil.errors import UserError
-from sbil.training import Report, has_diverged, per_run, select, stack, train, train_many
+from sbil.training import Report, has_diverged, per_run, pick, stack, train, train_many
 
 DEMONSTRATIONS = probes.demonstrations()
 SPEC = spec_of(DEMONSTRATIONS)
@@ -146,7 +146,7 @@ def test_select_undoes_stack():
     stacked = stack(trees)
     assert jax.tree.map(jnp.shape, stacked) == {"a": (3, 2), "b": (3,)}
     for index, tree in enumerate(trees):
-        jax.tree.map(np.testing.assert_array_equal, select(stacked, index), tree)
+        jax.tree.map(np.testing.assert_array_equal, pick(stacked, index), tree)
 
 
 def test_named_keys():

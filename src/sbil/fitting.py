@@ -14,7 +14,8 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.keys import named
 from sbil.policy import Policy
-from sbil.training import Report, Trained, select, train_many
+from sbil.selection import FOLDS, Selection, select
+from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
 
 
@@ -36,13 +37,15 @@ def fit(
     seed: int = 0,
     preset: str = "default",
     settings: tuple[str, ...] = (),
-    updates: int = 10_000,
+    updates: int | None = None,
     thin: int = 1,
     thin_offset: int = 0,
 ) -> Policy:
     """Train `algorithm` on demonstrations; the same seed on the same machine gives the same policy, byte for byte.
 
-    settings: changes to the preset, as name=value.
+    settings: changes to the preset, as name=value. Among values separated by slashes, weight_decay=0/0.1/1, the one
+        with the smallest log-loss in cross-validation by trajectory is taken.
+    updates: default, as many as the preset asks for.
     """
     policy, _ = fit_watched(
         algorithm,
@@ -64,19 +67,28 @@ def fit_watched(
     seed: int,
     preset: str,
     settings: tuple[str, ...],
-    updates: int,
+    updates: int | None,
     thin: int,
     thin_offset: int,
-    watch: Callable[[Report], None] | None = None,
+    watch: Callable[[float, Report], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Policy, Trained]:
-    """`fit`, with a report after every chunk of updates, and the training record beside the policy."""
-    entry, config = algorithms.get(algorithm), algorithms.configure(algorithm, preset, settings)
+    """`fit`, with the share done and a report after every chunk, and the training record beside the policy."""
+    entry, choices = algorithms.get(algorithm), algorithms.candidates(algorithm, preset, settings)
+    updates = entry.budget(preset) if updates is None else updates
     everything = [np.arange(len(demonstrations))]
     dataset = make_dataset(demonstrations, everything, thin=thin, thin_offset=thin_offset)
+    algorithms.require(algorithm, dataset)
     keys = jnp.stack([named("fit", seed)])
     spec = spec_of(demonstrations)
-    trained = train_many(entry.make, spec, config, dataset, keys, updates, watch, checkpoint)
+    config, selecting, selection = choices[0], 0.0, None
+    if len(choices) > 1:
+        selecting = 1 - 1 / (1 + FOLDS * len(choices))
+        early = (lambda share, report: watch(selecting * share, report)) if watch else None
+        selection = select(algorithm, spec, choices, dataset, keys, updates, watch=early)
+        config = selection.configs[0]
+    late = (lambda r: watch(selecting + (1 - selecting) * r.update / r.updates, r)) if watch else None
+    trained = train_many(entry.make, spec, config, dataset, keys, updates, late, checkpoint, chunk=entry.chunk)
     if trained.diverged[0]:
         raise Diverged(algorithm, trained)
     provenance = {
@@ -97,9 +109,20 @@ def fit_watched(
         "sbil": __version__,
         "device": devices.describe(runs=1),
     }
-    network = select(trained.states, 0).network
+    if selection:
+        provenance["selection"] = _selected(selection, settings)
+    network = pick(trained.states, 0).network
     names = demonstrations.observation_names, demonstrations.action_names
     return Policy(network, *names, provenance=provenance), trained
+
+
+def _selected(selection: Selection, settings: tuple[str, ...]) -> dict[str, Any]:
+    """What was chosen from, by the names of the settings that differed; a diverged candidate has no loss."""
+    names = [word.partition("=")[0] for word in settings if "/" in word]
+    values = [algorithms.settings_of(config) for config in selection.candidates]
+    words = ["+".join(f"{name}={value[name]}" for name in names) for value in values]
+    losses = [round(float(loss), 6) if np.isfinite(loss) else None for loss in selection.losses[0]]
+    return {"chosen": words[selection.chosen[0]], "losses": dict(zip(words, losses, strict=True)), "folds": FOLDS}
 
 
 def fingerprint(demonstrations: Demonstrations) -> str:

@@ -55,7 +55,7 @@ class MLP(eqx.Module):
 
 
 def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu") -> MLP:
-    """An MLP of the given layer sizes; weights and biases uniform in ±1/sqrt(inputs), as in the released code of EDM."""
+    """An MLP of the given layer sizes; weights and biases uniform in ±1/sqrt(inputs), as in EDM's released code."""
     layers = []
     for layer_key, inputs, outputs in zip(jax.random.split(key, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True):
         draws = jax.random.uniform(layer_key, (inputs + 1, outputs), minval=-(inputs**-0.5), maxval=inputs**-0.5)
@@ -63,11 +63,29 @@ def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu") -> M
     return MLP(tuple(layers), activation)
 
 
+def orthogonal(key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "inputs outputs"]:
+    """A random matrix whose columns (or rows, if these are fewer) are orthonormal, without favoured directions.
+
+    Gram and Schmidt's way, each column twice for precision. QR by LAPACK is not used, since it can hang when several CPU
+    devices call it at once.
+    """
+    tall, few = max(inputs, outputs), min(inputs, outputs)
+
+    def step(number: Array, columns: Array) -> Array:
+        before = jnp.where(jnp.arange(few) < number, columns, 0.0)
+        column = columns[:, number]
+        for _ in range(2):
+            column -= before @ (before.T @ column)
+        return columns.at[:, number].set(column / jnp.linalg.norm(column))
+
+    columns = jax.lax.fori_loop(0, few, step, jax.random.normal(key, (tall, few)))
+    return columns if inputs >= outputs else columns.T
+
+
 def orthogonal_mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "relu") -> MLP:
-    """An MLP of the given layer sizes; orthogonal weights and no biases, as in the released code of ValueDICE."""
-    draw = jax.nn.initializers.orthogonal()
+    """An MLP of the given layer sizes; orthogonal weights and no biases, as in ValueDICE's released code."""
     keys = jax.random.split(key, len(sizes) - 1)
-    layers = (Dense(draw(k, size), jnp.zeros(size[1])) for k, size in zip(keys, pairwise(sizes), strict=True))
+    layers = (Dense(orthogonal(k, *size), jnp.zeros(size[1])) for k, size in zip(keys, pairwise(sizes), strict=True))
     return MLP(tuple(layers), activation)
 
 

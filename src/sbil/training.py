@@ -172,7 +172,7 @@ def per_run(config: Any, runs: int) -> Any:
     return jax.tree.map(spread, config)
 
 
-def select(states: Any, run: int) -> Any:
+def pick(states: Any, run: int) -> Any:
     """The state of one run out of the stacked states of many."""
     return jax.tree.map(lambda leaf: leaf[run], states)
 

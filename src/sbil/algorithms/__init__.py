@@ -1,5 +1,6 @@
 """The algorithms, one file each, and their names."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,13 @@ def configure(name: str, preset: str = "default", settings: tuple[str, ...] = ()
     return parse_settings(entry.presets[preset], settings)
 
 
+def candidates(name: str, preset: str = "default", settings: tuple[str, ...] = ()) -> tuple[Any, ...]:
+    """All Configs that the settings allow; those of a setting are separated by slashes."""
+    words = [word.partition("=") for word in settings]
+    choices = [[f"{setting}{equals}{value}" for value in values.split("/")] for setting, equals, values in words]
+    return tuple(configure(name, preset, choice) for choice in product(*choices))
+
+
 def require(name: str, dataset: Dataset) -> None:
     """Refuse data that the algorithm called `name` cannot use, for any of the dataset's runs."""
     needs = get(name).needs
@@ -63,8 +71,8 @@ def require(name: str, dataset: Dataset) -> None:
     others = ", ".join(other for other, entry in ALGORITHMS.items() if entry.needs == "pairs")
     if needs != "pairs" and not (np.asarray(pool.known)[steps] & mask).any(axis=-1).all():
         raise UserError(
-            f"{name} needs triples: not one of the steps to learn from has its next state recorded, nor is one the true end "
-            f"of an episode; record what followed each decision, or use one that needs pairs ({others})."
+            f"{name} needs triples: not one of the steps to learn from has its next state recorded or is the true "
+            f"end of an episode; record what followed each decision, or use one that needs pairs ({others})."
         )
     trajectory = np.asarray(pool.trajectory)[steps]
     follows = (trajectory[..., 1:] == trajectory[..., :-1]) & mask[..., 1:]
@@ -77,6 +85,6 @@ def require(name: str, dataset: Dataset) -> None:
 
 __all__ = [
     "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "Entry", "MajorityConfig", "RCALConfig",
-    "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "configure", "dsfn", "edm", "get",
+    "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm", "get",
     "majority", "random", "rcal", "require", "settings_of", "tril", "value_dice", "value_dice_exact",
 ]  # fmt: skip

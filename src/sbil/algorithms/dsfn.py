@@ -2,14 +2,15 @@
 
     warm start:  features phi(s) and a first policy pi_0 (see tril)
     each round i, with the policy pi_i:
-        successor features  psi(s,a) = (1 - discount) phi(s,a) + discount psi(s',a'),  a' ~ pi_i,  phi(s,a) = [phi(s); onehot a]
-        feature expectations  mu_i = mean over initial states of psi(s0,a0)
+        successor features  psi(s,a) = (1 - discount) phi(s,a) + discount psi(s',a'),   a' ~ pi_i,
+                            phi(s,a) = [phi(s); onehot a]
+        feature expectations  mu_i = mean over initial states of psi(s0,a0),   a0 ~ pi_i
         reward  w = argmax_{|w| <= 1} min_j w.(mu_demonstrator - mu_j), by the nearest point of the hull of mu_0..mu_i
         pi_{i+1}  greedy in Q, double Q-learning with the reward w.phi(s,a)
 
-Needs trajectories. Lee, Srinivasan and Doshi-Velez (2019), "Truly Batch Apprenticeship Learning with Deep Successor Features",
-after Abbeel and Ng (2004). One update is one round. Of the policies found, the one that agrees best with held-out decisions acts.
-Everything is learnt on demonstrated steps alone, so the values of actions never taken are extrapolation.
+Needs trajectories. Lee, Srinivasan and Doshi-Velez (2019), "Truly Batch Apprenticeship Learning with Deep Successor
+Features", after Abbeel and Ng (2004). One update is one round. Of the policies found, the one that agrees best with
+held-out decisions acts. Everything is learnt on demonstrated steps alone: the values of actions never taken are extrapolation.
 """
 
 from collections.abc import Callable
@@ -84,8 +85,8 @@ def nearest_in_hull(
 ) -> Float[Array, " n"]:
     """Weights of the point nearest to `point` in the hull of the corners that are present.
 
-    Pairwise steps with exact line search: weight moves from the worst corner in use to the best one. Finding the reward with the
-    largest margin t over all policies found is the same problem: t is the distance, w the direction.
+    Pairwise steps with exact line search: weight moves from the worst corner in use to the best one. Finding the reward
+    with the largest margin t over all policies found is the same problem: t is the distance, w the direction.
     """
     offsets = jnp.where(present[:, None], corners - point, 0.0)
     gram = offsets @ offsets.T

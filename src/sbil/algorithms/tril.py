@@ -2,8 +2,8 @@
 
     L = -mean log pi(a|s) + dynamics * mean (s' - g(phi(s), a))^2,   pi = softmax h(phi(s))
 
-Needs triples. The warm start of DSFN (Lee, Srinivasan and Doshi-Velez 2019, "Truly Batch Apprenticeship Learning with Deep
-Successor Features"): it gives the features phi and a first policy. States are standardised.
+Needs triples. The warm start of DSFN (Lee, Srinivasan and Doshi-Velez 2019, "Truly Batch Apprenticeship Learning with
+Deep Successor Features"): it gives the features phi and a first policy. States are standardised.
 """
 
 from typing import NamedTuple

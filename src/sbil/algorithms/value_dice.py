@@ -3,10 +3,10 @@
     max_pi min_nu  log mean exp(nu(s,a) - discount * nu(s',a')) - (1 - discount) * mean nu(s,a0),
                    a' ~ pi(.|s'),   a0 ~ pi(.|s)
 
-At the inner optimum this is -KL(d_pi || d_demonstrator). Needs triples. Kostrikov, Nachum and Tompson (2020), "Imitation Learning
-via Off-Policy Distribution Matching". As in its code, every demonstrated state stands for an initial one. Offline there is no
-replay buffer, so its coefficient is 0 and the gradient penalty interpolates between the demonstrator's and the policy's actions. Actions are
-Gumbel-softmax draws; states are standardised; episodes that truly ended go on in an absorbing state.
+At the inner optimum this is -KL(d_pi || d_demonstrator). Needs triples. Kostrikov, Nachum and Tompson (2020),
+"Imitation Learning via Off-Policy Distribution Matching". As in its code, every demonstrated state stands for an
+initial one. Offline there is no replay buffer: its coefficient is 0, and the gradient penalty interpolates between the
+demonstrator's steps and the policy's. Actions are Gumbel-softmax draws; states are standardised; true ends lead to an absorbing state.
 """
 
 from collections.abc import Callable
@@ -141,11 +141,12 @@ def dice(spec: Spec, config: Any, critic_sizes: tuple[int, ...], nu: Nu, act: Ac
 
     def saddle(actor: MLP, critic: MLP, key: PRNGKeyArray, batch: Triples) -> tuple[Array, tuple[Array, Array]]:
         """The objective, the policy's actions at the next states, and its logits at the states."""
-        first, second = jax.random.split(key)
-        logits = actor(batch.state)
-        start, after = act(first, logits), act(second, actor(batch.next_state))
-        difference = nu(critic, batch.state, batch.action) - config.discount * nu(critic, batch.next_state, after)
-        return objective(difference, nu(critic, batch.state, start), config.discount), (after, logits)
+        # Both networks are called once, on all rows they are needed for.
+        both = actor(jnp.concatenate([batch.state, batch.next_state]))
+        start, after = jnp.split(act(key, both), 2)
+        states = jnp.concatenate([batch.state, batch.next_state, batch.state])
+        taken, next_value, first = jnp.split(nu(critic, states, jnp.concatenate([batch.action, after, start])), 3)
+        return objective(taken - config.discount * next_value, first, config.discount), (after, both[: len(after)])
 
     def penalty(critic: MLP, key: PRNGKeyArray, batch: Triples, after: Array) -> Array:
         """The gradient penalty, between the demonstrator's steps and the policy's."""

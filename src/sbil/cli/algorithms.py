@@ -32,14 +32,21 @@ def run(command: Command) -> None:
         print(json.dumps(facts))
         return
     for name, fact in facts.items():
-        print(f"{name}: needs {fact['needs']}; presets {', '.join(fact['presets'])}; {fact['reference']}")
+        needs = fact["needs"] + (", and uses states without decisions" if fact["uses_states"] else "")
+        budgets = ", ".join(f"{preset} ({count:,} updates)" for preset, count in fact["updates"].items())
+        print(f"{name}: needs {needs}; presets {budgets}; {fact['reference']}")
         if command.name:
             for setting in fact["settings"]:
                 symbol = f" ({setting['symbol']})" if setting["symbol"] else ""
-                print(f"  {setting['name']:14} {setting['default']!s:10} {setting['meaning']}{symbol}")
+                print(f"  {setting['name']:20} {setting['default']!s:10} {setting['meaning']}{symbol}")
             for preset, changes in fact["presets"].items():
                 if changes:
                     print(f"  --preset {preset}: {', '.join(f'{key}={value}' for key, value in changes.items())}")
+    if not command.name:
+        print(
+            "\npairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes."
+        )
+        print("next: sbil algorithms NAME for its settings and their defaults")
 
 
 def describe(entry: Any) -> dict[str, Any]:
@@ -55,4 +62,11 @@ def describe(entry: Any) -> dict[str, Any]:
         {"name": f.name, "default": default[f.name], "meaning": f.metadata["meaning"], "symbol": f.metadata["symbol"]}
         for f in fields(entry.config)
     ]
-    return {"needs": entry.needs, "reference": entry.reference, "presets": presets, "settings": settings}
+    return {
+        "needs": entry.needs,
+        "uses_states": entry.uses_states,
+        "reference": entry.reference,
+        "updates": {name: entry.budget(name) for name in entry.presets},
+        "presets": presets,
+        "settings": settings,
+    }

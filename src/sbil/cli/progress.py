@@ -17,7 +17,7 @@ def metrics_text(report: Report) -> str:
     sound = ~report.diverged
     if not sound.any():
         return "all runs diverged"
-    shown = {"policy_loss": "loss", "energy_gap": "energy gap"}
+    shown = {"policy_loss": "loss", "energy_gap": "energy gap", "agreement": "agreement", "margin": "margin"}
     means = {word: np.mean(report.metrics[name][sound]) for name, word in shown.items() if name in report.metrics}
     parts = [f"{word} {mean:.3f}" for word, mean in means.items()]
     return ", ".join(parts) + (f", {int(report.diverged.sum())} diverged" if report.diverged.any() else "")

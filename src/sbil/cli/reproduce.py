@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sbil.experiments import Cell, Result
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "sbil reproduce --env CartPole-v1 --thin 20 --algorithms bc,bc:decay,edm:paper,edm:released --out grid/",
+    "sbil reproduce --env CartPole-v1 --thin 20 --demonstrators ppo:sampled,dqn:greedy --algorithms bc,rcal --out g/",
+    "sbil reproduce --env CartPole-v1 --thin 20 --algorithms bc,bc+weight_decay=0/0.1/1/3 --out chosen/",
     "sbil reproduce --env Acrobot-v1 --sizes 1,3 --draws 2 --seeds 1 --updates 1000 --out try/",
 )
 
@@ -20,8 +22,9 @@ EXAMPLES = (
 class Command:
     """Train and score every method on every size, and print the table; what is finished is not run again.
 
-    A method is an algorithm, with a preset after a colon and settings after plus signs:
-    edm, edm:released, bc+weight_decay=3.
+    A method is an algorithm, with a preset after a colon and settings after plus signs: edm, edm:released,
+    bc+weight_decay=3. Among values separated by slashes, bc+weight_decay=0/0.1/1, every run chooses by
+    cross-validation on its own demonstrations.
     """
 
     env: str
@@ -32,18 +35,16 @@ class Command:
     """Methods, separated by commas."""
     sizes: str = "1,3,7,10,15"
     """Numbers of demonstrated trajectories, separated by commas."""
-    demonstrator: str = "ppo"
-    """Which demonstrator."""
-    mode: Literal["sampled", "greedy"] = "sampled"
-    """How the demonstrator acts."""
+    demonstrators: str = "ppo:sampled"
+    """Who is imitated, and how they act, separated by commas: ppo:sampled, ppo:greedy, dqn:greedy."""
     thin: int = 1
     """Keep every k-th step of each trajectory."""
     draws: int = 10
     """Draws of demonstrations."""
     seeds: int = 5
     """Initialisations for each draw."""
-    updates: int = 10_000
-    """Gradient updates of each run."""
+    updates: int | None = None
+    """Updates of each run (default: what each method's preset asks for; `sbil algorithms` says)."""
     episodes: int = 300
     """Live episodes of each finished policy."""
     json: bool = False
@@ -53,6 +54,7 @@ class Command:
 def run(command: Command) -> None:
     """Run what is missing, then print the table and write it beside the results."""
     from sbil import files
+    from sbil.algorithms import get
     from sbil.cli.progress import console
     from sbil.experiments import Cell, Method
     from sbil.reports import figures, tables
@@ -60,30 +62,46 @@ def run(command: Command) -> None:
     cells = [
         Cell(
             environment=command.env,
-            demonstrator=command.demonstrator,
-            mode=command.mode,
+            demonstrator=demonstrator,
+            mode=mode,
             thin=command.thin,
             method=method,
             size=size,
             draws=command.draws,
             initialisations=command.seeds,
-            updates=command.updates,
+            updates=get(method.algorithm).budget(method.preset) if command.updates is None else command.updates,
             episodes=command.episodes,
         )
+        for demonstrator, mode in demonstrators(command.demonstrators)
         for method in map(Method.parse, command.algorithms.split(","))
         for size in sizes(command.sizes)
     ]
     results = run_cells(cells, command.out)
-    name = f"{command.env}-{command.demonstrator}-{command.mode}-thin{command.thin}"
-    files.write_text(command.out / f"{name}.md", tables.markdown(results))
-    files.write_text(command.out / f"{name}.csv", tables.csv_text(tables.run_rows(results)))
-    figures.write(figures.against_size(results), command.out / f"{name}.png")
+    names = []
+    for demonstrator, mode in demonstrators(command.demonstrators):
+        here = [result for result in results if (result.cell.demonstrator, result.cell.mode) == (demonstrator, mode)]
+        names.append(f"{command.env}-{demonstrator}-{mode}-thin{command.thin}")
+        files.write_text(command.out / f"{names[-1]}.md", tables.markdown(here))
+        files.write_text(command.out / f"{names[-1]}.csv", tables.csv_text(tables.run_rows(here)))
+        figures.write(figures.against_size(here), command.out / f"{names[-1]}.png")
     if command.json:
         print(tables.json_text({"cells": tables.rows(results), "differences": tables.differences(results)}))
         return
     console.print()
     print_results(results)
-    print(f"wrote {command.out / name}.md, .csv (one line a run) and .png; the files of the cells hold every episode")
+    for name in names:
+        print(f"wrote {command.out / name}.md, .csv (one line a run) and .png")
+    print("the files of the cells hold every episode")
+
+
+def demonstrators(text: str) -> list[tuple[str, str]]:
+    """ "ppo:sampled,dqn:greedy" as pairs."""
+    from sbil.errors import UserError
+
+    pairs = [tuple(part.strip().split(":")) for part in text.split(",")]
+    if not all(len(pair) == 2 for pair in pairs) or len(set(pairs)) < len(pairs):
+        raise UserError(f"--demonstrators must be different pairs like ppo:sampled,dqn:greedy. Got '{text}'.")
+    return [(name, mode) for name, mode in pairs]
 
 
 def sizes(text: str) -> list[int]:
@@ -104,19 +122,18 @@ def run_cells(cells: "Sequence[Cell]", out: Path) -> "list[Result]":
 
     for cell in cells:
         _ = cell.fingerprint  # a wrong name is found before the first run, not after an hour
-    total = sum(cell.updates for cell in cells)
     finished: list[Result] = []
-    with bar(total, "all cells") as advance:
+    with bar(len(cells), "all cells") as advance:
 
-        def watch(group: "Sequence[Cell]", report: "Report") -> None:
-            done = sum(result.cell.updates for result in finished) + report.update * len(group)
-            advance(done, f"{group[0].method} n={group[0].size}: {metrics_text(report)}")
+        def watch(group: "Sequence[Cell]", share: float, report: "Report") -> None:
+            text = f"{group[0].method} n={group[0].size}: {metrics_text(report)}"
+            advance(len(finished) + share * len(group), text)
 
         for result, fresh in run_grid(cells, Store(out), watch):
             finished.append(result)
-            advance(sum(result.cell.updates for result in finished), "")
+            advance(len(finished), "")
             diverged = [run for run, at in zip(result.cell.runs, result.diverged_at, strict=True) if at >= 0]
-            took = f"{result.seconds['training'] + result.seconds['evaluation']:.1f} s" if fresh else "kept from before"
+            took = f"{sum(result.seconds.values()):.1f} s" if fresh else "kept from before"
             console.print(f"{len(finished)}/{len(cells)} {result.cell}: {took}", highlight=False)
             if diverged:
                 named = ", ".join(f"draw {draw} seed {seed}" for draw, seed in diverged[:5])

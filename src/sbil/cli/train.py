@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "sbil train bc --data demos.npz --out policy/",
     "sbil train edm --data demos.npz --out policy/ --thin 20 --set weight_decay=1",
+    "sbil train bc --data demos.npz --out policy/ --set weight_decay=0/0.1/1/3",
     "sbil train edm --preset released --data demos.npz --out policy/ --held-out 0.2 --json",
 )
 
@@ -41,9 +42,10 @@ class Command:
     preset: str = "default"
     """A named set of settings of the algorithm."""
     set: tuple[str, ...] = ()
-    """Settings to change, as name=value; `sbil algorithms edm` lists them."""
-    updates: int = 10_000
-    """Gradient updates."""
+    """Settings to change, as name=value; `sbil algorithms edm` lists them. Among values separated by slashes the best
+    is chosen by cross-validation on the training trajectories."""
+    updates: int | None = None
+    """Updates (default: what the preset asks for; `sbil algorithms` says)."""
     seed: int = 0
     """Seed of initialisation, minibatches and chains."""
     trajectories: int = 0
@@ -66,7 +68,7 @@ def run(command: Command) -> None:
     """Train, save, and say how well the policy agrees with the decisions."""
     from sbil import demonstrations as demos
     from sbil import devices, files
-    from sbil.algorithms import configure, settings_of
+    from sbil.algorithms import candidates, settings_of
     from sbil.checkpoint import Checkpoint
     from sbil.errors import UserError
     from sbil.evaluation.agreement import agreement
@@ -85,7 +87,7 @@ def run(command: Command) -> None:
     identity = {
         **asdict(command),
         **{"out": "", "overwrite": "", "json": "", "data": fingerprint(training)},
-        "settings": settings_of(configure(command.algorithm, command.preset, command.set)),
+        "settings": [settings_of(c) for c in candidates(command.algorithm, command.preset, command.set)],
         "version": __version__,
         "device": devices.describe(runs=1),
     }
@@ -104,7 +106,7 @@ def run(command: Command) -> None:
         scores["held_out"] = agreement(policy, held_out)
     policy.save(command.out, command.overwrite, extra={"metrics.csv": metrics_csv(trained)})
     checkpoint.remove()
-    report(command, scores, trained.seconds)
+    report(command, policy, scores, trained)
 
 
 def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint") -> "tuple[Policy, Trained]":
@@ -112,7 +114,7 @@ def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint"
     from sbil.cli.progress import bar, metrics_text
     from sbil.fitting import fit_watched
 
-    with bar(command.updates, f"{command.algorithm} on {len(training)} trajectories") as advance:
+    with bar(1, f"{command.algorithm} on {len(training)} trajectories") as advance:
         return fit_watched(
             command.algorithm,
             training,
@@ -122,7 +124,7 @@ def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint"
             updates=command.updates,
             thin=command.thin,
             thin_offset=command.thin_offset,
-            watch=lambda report: advance(report.update, metrics_text(report)),
+            watch=lambda share, report: advance(share, metrics_text(report)),
             checkpoint=checkpoint,
         )
 
@@ -137,12 +139,20 @@ def metrics_csv(trained: Any) -> bytes:
     return text.getvalue().encode()
 
 
-def report(command: Command, scores: dict[str, dict[str, float]], seconds: float) -> None:
-    """Say what was written and how well it agrees."""
+def report(command: Command, policy: "Policy", scores: dict[str, dict[str, float]], trained: "Trained") -> None:
+    """Say what was written, what was chosen and how well it agrees."""
+    selection = policy.provenance.get("selection")
     if command.json:
-        print(json.dumps({"policy": str(command.out), "seconds": round(seconds, 2), **scores}))
+        more = {"selection": selection} if selection else {}
+        print(json.dumps({"policy": str(command.out), "seconds": round(trained.seconds, 2), **scores, **more}))
         return
-    print(f"wrote {command.out} ({command.algorithm}, {command.updates} updates, {seconds:.1f} s)")
+    print(f"wrote {command.out} ({command.algorithm}, {trained.updates[-1]} updates, {trained.seconds:.1f} s)")
+    if selection:
+        losses = ", ".join(
+            f"{words}: {'diverged' if loss is None else format(loss, '.3f')}"
+            for words, loss in selection["losses"].items()
+        )
+        print(f"chose {selection['chosen']} by held-out log-loss ({losses})")
     for name, score in scores.items():
         print(
             f"{name.replace('_', '-')} decisions: {score['accuracy']:.1%} agreement on {score['steps']} steps, "

@@ -17,7 +17,10 @@ SIZES = (1, 3, 7, 10, 15)
 
 @dataclass(frozen=True)
 class Method:
-    """An algorithm, one of its presets, and settings changed by hand."""
+    """An algorithm, one of its presets, and settings changed by hand.
+
+    Values separated by slashes are chosen from by every run, on held-out demonstrations (see `sbil.selection`).
+    """
 
     algorithm: str
     preset: str = "default"
@@ -29,7 +32,7 @@ class Method:
 
     @classmethod
     def parse(cls, text: str) -> "Method":
-        """From "edm", "edm:released" or "edm:released+noise=0.1"."""
+        """From "edm", "edm:released", "edm:released+noise=0.1" or "bc+weight_decay=0/0.1/1"."""
         name, *settings = text.strip().split("+")
         algorithm, _, preset = name.partition(":")
         return cls(algorithm, preset or "default", tuple(settings))
@@ -67,6 +70,13 @@ class Cell:
         return [(draw, i) for draw in range(self.draws) for i in range(self.initialisations)]
 
     @property
+    def candidates(self) -> tuple[Any, ...]:
+        """The settings of the method; where there are several, every run chooses among them."""
+        from sbil.algorithms import candidates
+
+        return candidates(self.method.algorithm, self.method.preset, self.method.settings)
+
+    @property
     def fingerprint(self) -> str:
         """A name that changes with everything that was asked for; wrong names are refused here.
 
@@ -74,14 +84,15 @@ class Cell:
         what was measured, and results of several machines may lie in one folder.
         """
         from sbil import demonstrators, environments
-        from sbil.algorithms import configure, settings_of
+        from sbil.algorithms import settings_of
+        from sbil.selection import FOLDS
 
         environments.get(self.environment)
 
-        config = configure(self.method.algorithm, self.method.preset, self.method.settings)
+        settings = [settings_of(config) for config in self.candidates]
         expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
         environments.scale(self.environment, self.demonstrator, self.mode)
-        content = [__version__, asdict(self), settings_of(config), expert, TRAJECTORIES]
+        content = [__version__, asdict(self), settings, expert, TRAJECTORIES, FOLDS]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -95,6 +106,18 @@ class Result:
     metrics: dict[str, np.ndarray]  # [runs], means over the last chunk of training
     seconds: dict[str, float]
     device: dict[str, Any] = field(default_factory=dict)
+    chosen: np.ndarray | None = None  # [runs], the candidate that each run chose, where there were several
+
+    @property
+    def choices(self) -> list[str]:
+        """[runs], the settings that each run chose, as name=value; nothing where there was no choice."""
+        from sbil.algorithms import settings_of
+
+        if self.chosen is None:
+            return [""] * len(self.cell.runs)
+        names = [word.partition("=")[0] for word in self.cell.method.settings if "/" in word]
+        words = ["+".join(f"{name}={settings_of(config)[name]}" for name in names) for config in self.cell.candidates]
+        return [words[number] for number in self.chosen]
 
     @property
     def scores(self) -> np.ndarray:
@@ -114,6 +137,7 @@ class Result:
             "metrics": {name: [_plain(v) for v in values] for name, values in self.metrics.items()},
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "device": self.device,
+            "chosen": None if self.chosen is None else self.chosen.tolist(),
         }
 
     @classmethod
@@ -130,6 +154,7 @@ class Result:
             {name: np.array(values, np.float64) for name, values in content["metrics"].items()},
             content["seconds"],
             content["device"],
+            None if content["chosen"] is None else np.array(content["chosen"]),
         )
 
 

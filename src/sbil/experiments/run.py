@@ -7,16 +7,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from sbil import algorithms, devices, environments
-from sbil.dataset import capacity_for, make_dataset, spec_of
+from sbil.dataset import Dataset, Rows, Spec, capacity_for, make_dataset, spec_of
+from sbil.demonstrations import Demonstrations
 from sbil.evaluation import Policies, call, evaluate
 from sbil.experiments.cell import SIZES, Cell, Result, demonstrations_for
 from sbil.experiments.store import Store
 from sbil.keys import named
+from sbil.selection import select
 from sbil.training import Report, train_many
 
-Watch = Callable[[Sequence[Cell], Report], None]
+Watch = Callable[[Sequence[Cell], float, Report], None]  # (cells, share of their work that is done, latest report)
 
 
 def run_grid(
@@ -40,11 +43,11 @@ def run_grid(
 
 
 def groups(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
-    """Cells that one program can train at once: same data, same algorithm, settings that differ in floats only."""
+    """Cells that one program can train at once: same task, same algorithm, settings that differ in floats only."""
     found: dict[Any, list[list[Cell]]] = {}
     for cell in cells:
-        shared = (cell.environment, cell.demonstrator, cell.mode, cell.thin, cell.updates, cell.episodes)
-        kind = jax.tree.structure(config_of(cell)), cell.method.algorithm, *shared
+        shared = (cell.environment, cell.thin, cell.updates, cell.episodes, cell.method.algorithm)
+        kind = (*shared, cell.method if len(cell.candidates) > 1 else jax.tree.structure(cell.candidates))
         mates = found.setdefault(kind, [[]])
         if mates[-1] and sum(len(mate.runs) for mate in mates[-1]) + len(cell.runs) > most:
             mates.append([])
@@ -52,44 +55,100 @@ def groups(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
     return [group for mates in found.values() for group in mates]
 
 
-def config_of(cell: Cell) -> Any:
-    """The settings of a cell's method."""
-    return algorithms.configure(cell.method.algorithm, cell.method.preset, cell.method.settings)
-
-
 def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]:
     """Train and score all runs of a group of cells; the environment is first touched when training is over."""
     one = cells[0]
-    demonstrations = demonstrations_for(one.environment, one.demonstrator, one.mode)
     runs = [(cell, draw, i) for cell in cells for draw, i in cell.runs]
-    dataset = make_dataset(
-        demonstrations,
-        [demonstrations.draw(cell.size, seed=draw) for cell, draw, _ in runs],
-        thin=one.thin,
-        capacity=capacity_for(demonstrations, max(*SIZES, *(cell.size for cell in cells)), one.thin),
-    )
-    configs = jax.tree.map(lambda *values: np.array(values, np.float32), *(config_of(cell) for cell, _, _ in runs))
+    spec, dataset = data_of(runs)
+    algorithms.require(one.method.algorithm, dataset)
     # Names leave out the algorithm, its settings and the size: runs are paired across all of them.
     keys = jnp.stack([named(cell.environment, draw, i) for cell, draw, i in runs])
     starts = jnp.stack([named("evaluate", cell.environment, draw, i) for cell, draw, i in runs])
-    make = algorithms.get(one.method.algorithm).make
-    reports = (lambda report: watch(cells, report)) if watch else None
-    trained = train_many(make, spec_of(demonstrations), configs, dataset, keys, one.updates, reports)
-    started = time.perf_counter()
-    policies = Policies(call, trained.states.network)
-    returns = evaluate(environments.get(one.environment), policies, starts, one.episodes)
-    seconds = {"training": trained.seconds, "evaluation": time.perf_counter() - started}
-    last = {name: values[-1] for name, values in trained.metrics.items()}
+    selecting = time.perf_counter()
+    chosen, share = choose(cells, spec, dataset, keys, watch)
+    configs = [cell.candidates[number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
+    seconds = {"selection": time.perf_counter() - selecting, "training": 0.0, "evaluation": 0.0}
+    entry = algorithms.get(one.method.algorithm)
+    returns, diverged_at = np.zeros((len(runs), one.episodes)), np.zeros(len(runs), int)
+    metrics: dict[str, np.ndarray] = {}
+    done = 0
+    for members in alike(configs):
+
+        def report(latest: Report, done: int = done, count: int = len(members)) -> None:
+            if watch:
+                part = (done + count * latest.update / latest.updates) / len(runs)
+                watch(cells, share + (1 - share) * part, latest)
+
+        config = jax.tree.map(lambda *values: np.array(values, np.float32), *(configs[member] for member in members))
+        rows = dataset.labelled, dataset.unlabelled
+        own = Dataset(dataset.pool, *(Rows(r.indices[members], r.size[members]) for r in rows))
+        trained = train_many(entry.make, spec, config, own, keys[members], one.updates, report, chunk=entry.chunk)
+        started = time.perf_counter()
+        policies = Policies(call, trained.states.network)
+        returns[members] = evaluate(environments.get(one.environment), policies, starts[members], one.episodes)
+        diverged_at[members] = trained.diverged_at
+        for name, values in trained.metrics.items():
+            metrics.setdefault(name, np.full(len(runs), np.nan))[members] = values[-1]
+        seconds["training"] += trained.seconds
+        seconds["evaluation"] += time.perf_counter() - started
+        done += len(members)
     device = devices.describe(len(runs))
     ends = np.cumsum([len(cell.runs) for cell in cells])
+    parts = [slice(end - len(cell.runs), end) for cell, end in zip(cells, ends, strict=True)]
     return [
         Result(
             cell,
-            returns[end - len(cell.runs) : end],
-            trained.diverged_at[end - len(cell.runs) : end],
-            {name: values[end - len(cell.runs) : end] for name, values in last.items()},
+            returns[part],
+            diverged_at[part],
+            {name: values[part] for name, values in metrics.items()},
             {name: value * len(cell.runs) / len(runs) for name, value in seconds.items()},
             device,
+            chosen[part] if len(cell.candidates) > 1 else None,
         )
-        for cell, end in zip(cells, ends, strict=True)
+        for cell, part in zip(cells, parts, strict=True)
     ]
+
+
+def data_of(runs: Sequence[tuple[Cell, int, int]]) -> tuple[Spec, Dataset]:
+    """What all runs learn from: the demonstrations of every demonstrator among them in one pool."""
+    one = runs[0][0]
+    sources = list(dict.fromkeys((cell.environment, cell.demonstrator, cell.mode) for cell, _, _ in runs))
+    collected = {source: demonstrations_for(*source) for source in sources}
+    first = dict(zip(sources, np.cumsum([0, *map(len, collected.values())]).tolist(), strict=False))
+    together = Demonstrations(
+        tuple(trajectory for demonstrations in collected.values() for trajectory in demonstrations.trajectories),
+        collected[sources[0]].action_names,
+    )
+    draws = []
+    for cell, draw, _ in runs:
+        source = cell.environment, cell.demonstrator, cell.mode
+        draws.append(first[source] + collected[source].draw(cell.size, seed=draw))
+    largest = max(*SIZES, *(cell.size for cell, _, _ in runs))
+    capacity = max(capacity_for(demonstrations, largest, one.thin) for demonstrations in collected.values())
+    return spec_of(together), make_dataset(together, draws, thin=one.thin, capacity=capacity)
+
+
+def choose(
+    cells: Sequence[Cell], spec: Spec, dataset: Dataset, keys: PRNGKeyArray, watch: Watch | None
+) -> tuple[np.ndarray, float]:
+    """(the candidate that each run chose on its own demonstrations, the share of all work that this was)."""
+    one = cells[0]
+    count = len(one.candidates)
+    if count == 1:
+        return np.zeros(len(keys), int), 0.0
+    share = 1 - 1 / (1 + 3 * count)  # three folds a candidate, then the training itself
+
+    def report(done: float, latest: Report) -> None:
+        if watch:
+            watch(cells, share * done, latest)
+
+    found = select(one.method.algorithm, spec, one.candidates, dataset, keys, one.updates, watch=report)
+    return found.chosen, share
+
+
+def alike(configs: Sequence[Any]) -> list[np.ndarray]:
+    """The numbers of configs that one program can train, group by group."""
+    kinds: dict[Any, list[int]] = {}
+    for number, config in enumerate(configs):
+        kinds.setdefault(jax.tree.structure(config), []).append(number)
+    return [np.array(members) for members in kinds.values()]

@@ -8,7 +8,7 @@ from sbil import files
 from sbil.errors import UserError
 from sbil.experiments.cell import Cell, Result
 
-FORMAT = "sbil-cell-1"
+FORMAT = "sbil-cell-2"
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
             "return": round(float(result.returns[i].mean()), 3),
             "score": round(float(result.scores[draw, initialisation]), 5),
             "diverged_at": int(result.diverged_at[i]),
+            "chosen": result.choices[i],
         }
         for result in results
         for i, (draw, initialisation) in enumerate(result.cell.runs)

@@ -1,0 +1,144 @@
+"""Choosing settings on held-out demonstrations alone: cross-validation by trajectory, all candidates at once.
+
+Every run of a dataset chooses for itself: its trajectories are dealt into folds, every candidate is trained on all
+folds but one and scored by the log-loss of the decisions in that one. A run with a single trajectory is cut into stretches.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from sbil import algorithms
+from sbil.algorithms.base import cross_entropy
+from sbil.dataset import Dataset, Pool, Rows, Spec
+from sbil.errors import UserError
+from sbil.training import Report, train_many
+
+FOLDS = 3
+MOST_RUNS = 1000  # in one program on a GPU; a CPU is fastest with few
+MOST_RUNS_CPU = 50
+UNUSED = 2**32 - 1  # the number of no update: folds have random numbers of their own
+
+
+class Selection(NamedTuple):
+    """What R runs chose among C candidates."""
+
+    candidates: tuple[Any, ...]
+    losses: np.ndarray  # [R, C], held-out log-loss a decision; infinite where training diverged
+    chosen: np.ndarray  # [R], the number of the candidate with the smallest loss
+
+    @property
+    def configs(self) -> list[Any]:
+        """[R], the settings that each run chose."""
+        return [self.candidates[number] for number in self.chosen]
+
+
+class Fold(NamedTuple):
+    """One fold of one run."""
+
+    run: int
+    number: int
+    training: np.ndarray  # steps of the pool
+    held_out: np.ndarray
+
+
+def folds_of(dataset: Dataset, folds: int = FOLDS) -> list[Fold]:
+    """The folds of every run: whole trajectories, or stretches of the only one there is."""
+    if folds < 2:
+        raise UserError(f"folds must be a whole number from 2. Got {folds}.")
+    found = []
+    trajectories = np.asarray(dataset.pool.trajectory)
+    for run, (indices, size) in enumerate(zip(*map(np.asarray, dataset.labelled), strict=True)):
+        steps = indices[:size]
+        _, number = np.unique(trajectories[steps], return_inverse=True)
+        count = number.max() + 1
+        fold = number % folds if count > 1 else np.arange(size) * min(folds, size) // size
+        for held_out in range(fold.max() + 1):
+            if (fold != held_out).any():
+                found.append(Fold(run, held_out, steps[fold != held_out], steps[fold == held_out]))
+    return found
+
+
+def select(
+    algorithm: str,
+    spec: Spec,
+    candidates: Sequence[Any],
+    dataset: Dataset,
+    keys: PRNGKeyArray,
+    updates: int,
+    *,
+    folds: int = FOLDS,
+    watch: Callable[[float, Report], None] | None = None,
+) -> Selection:
+    """For every run of `dataset`, the candidate settings with the smallest log-loss on decisions held out.
+
+    watch: called with the share of the work that is done, and the latest report.
+    A run of a single decision has nothing to hold out and takes the first candidate.
+    """
+    entry, runs = algorithms.get(algorithm), len(keys)
+    parts = folds_of(dataset, folds)
+    capacity = dataset.labelled.indices.shape[1]
+    total, count = np.zeros((runs, len(candidates))), np.zeros(runs)
+    for part in parts:
+        count[part.run] += len(part.held_out)
+    jobs = [(part, number) for number in range(len(candidates)) for part in parts]
+    kinds: dict[Any, list[tuple[Fold, int]]] = {}
+    for part, number in jobs:
+        kinds.setdefault(jax.tree.structure(candidates[number]), []).append((part, number))
+    done = 0
+    for group in (group for kind in kinds.values() for group in _groups(kind)):
+
+        def report(latest: Report, done: int = done, group: int = len(group)) -> None:
+            if watch:
+                watch((done + group * latest.update / latest.updates) / len(jobs), latest)
+
+        members = np.array([part.run for part, _ in group])
+        unlabelled = Rows(dataset.unlabelled.indices[members], dataset.unlabelled.size[members])
+        sample = Dataset(dataset.pool, _rows([part.training for part, _ in group], capacity), unlabelled)
+        algorithms.require(algorithm, sample)
+        config = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(candidates[c] for _, c in group))
+        own = _keys(keys[members], jnp.array([part.number for part, _ in group]))
+        trained = train_many(entry.make, spec, config, sample, own, updates, report, chunk=entry.chunk)
+        held_out = _rows([part.held_out for part, _ in group], capacity)
+        losses = np.asarray(_held_out_loss(trained.states.network, held_out, dataset.pool), np.float64)
+        losses[trained.diverged | ~np.isfinite(losses)] = np.inf
+        for (part, number), loss in zip(group, losses, strict=True):
+            total[part.run, number] += loss
+        done += len(group)
+    losses = total / np.maximum(count, 1)[:, None]
+    return Selection(tuple(candidates), losses, losses.argmin(axis=1))
+
+
+def _groups(jobs: list[Any]) -> list[list[Any]]:
+    """Jobs in as few programs as the device likes, all but the last of one size."""
+    most = MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS
+    size = -(-len(jobs) // -(-len(jobs) // most))
+    return [jobs[start : start + size] for start in range(0, len(jobs), size)]
+
+
+def _rows(parts: list[np.ndarray], capacity: int) -> Rows:
+    indices = np.zeros((len(parts), capacity), np.int32)
+    for row, part in zip(indices, parts, strict=True):
+        row[: len(part)] = part
+    return Rows(jnp.asarray(indices), jnp.asarray([len(part) for part in parts], jnp.int32))
+
+
+@jax.jit
+@jax.vmap
+def _keys(key: PRNGKeyArray, fold: Array) -> PRNGKeyArray:
+    return jax.random.fold_in(jax.random.fold_in(key, UNUSED), fold)
+
+
+@jax.jit
+def _held_out_loss(networks: Any, rows: Rows, pool: Pool) -> Array:
+    """[runs], the sum of -log pi(a|s) over the rows of each run."""
+
+    def of(network: Any, rows: Rows) -> Array:
+        logits = network(pool.observations[pool.row[rows.indices]])
+        return cross_entropy(logits, pool.action[rows.indices]).sum(where=rows.mask)
+
+    return jax.vmap(of)(networks, rows)
