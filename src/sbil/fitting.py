@@ -14,7 +14,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.keys import named
 from sbil.policy import Policy
-from sbil.selection import FOLDS, Selection, select
+from sbil.selection import FOLDS, select
 from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
 
@@ -74,18 +74,19 @@ def fit_watched(
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Policy, Trained]:
     """`fit`, with the share done and a report after every chunk, and the training record beside the policy."""
-    entry, choices = algorithms.get(algorithm), algorithms.candidates(algorithm, preset, settings)
+    entry, candidates = algorithms.get(algorithm), algorithms.candidates(algorithm, preset, settings)
+    configs = list(candidates.values())
     updates = entry.budget(preset) if updates is None else updates
     everything = [np.arange(len(demonstrations))]
     dataset = make_dataset(demonstrations, everything, thin=thin, thin_offset=thin_offset)
     algorithms.require(algorithm, dataset)
     keys = jnp.stack([named("fit", seed)])
     spec = spec_of(demonstrations)
-    config, selecting, selection = choices[0], 0.0, None
-    if len(choices) > 1:
-        selecting = 1 - 1 / (1 + FOLDS * len(choices))
+    config, selecting, selection = configs[0], 0.0, None
+    if len(configs) > 1:
+        selecting = 1 - 1 / (1 + FOLDS * len(configs))
         early = (lambda share, report: watch(selecting * share, report)) if watch else None
-        selection = select(algorithm, spec, choices, dataset, keys, updates, watch=early)
+        selection = select(algorithm, spec, configs, dataset, keys, updates, watch=early)
         config = selection.configs[0]
     late = (lambda r: watch(selecting + (1 - selecting) * r.update / r.updates, r)) if watch else None
     trained = train_many(entry.make, spec, config, dataset, keys, updates, late, checkpoint, chunk=entry.chunk)
@@ -110,19 +111,15 @@ def fit_watched(
         "device": devices.describe(runs=1),
     }
     if selection:
-        provenance["selection"] = _selected(selection, settings)
+        losses = [round(float(loss), 6) if np.isfinite(loss) else None for loss in selection.losses[0]]
+        provenance["selection"] = {
+            "chosen": list(candidates)[selection.chosen[0]],
+            "held_out_log_loss": dict(zip(candidates, losses, strict=True)),  # none: it diverged
+            "folds": FOLDS,
+        }
     network = pick(trained.states, 0).network
     names = demonstrations.observation_names, demonstrations.action_names
     return Policy(network, *names, provenance=provenance), trained
-
-
-def _selected(selection: Selection, settings: tuple[str, ...]) -> dict[str, Any]:
-    """What was chosen from, by the names of the settings that differed; a diverged candidate has no loss."""
-    names = [word.partition("=")[0] for word in settings if "/" in word]
-    values = [algorithms.settings_of(config) for config in selection.candidates]
-    words = ["+".join(f"{name}={value[name]}" for name in names) for value in values]
-    losses = [round(float(loss), 6) if np.isfinite(loss) else None for loss in selection.losses[0]]
-    return {"chosen": words[selection.chosen[0]], "losses": dict(zip(words, losses, strict=True)), "folds": FOLDS}
 
 
 def fingerprint(demonstrations: Demonstrations) -> str:

@@ -66,8 +66,8 @@ def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu") -> M
 def orthogonal(key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "inputs outputs"]:
     """A random matrix whose columns (or rows, if these are fewer) are orthonormal, without favoured directions.
 
-    Gram and Schmidt's way, each column twice for precision. QR by LAPACK is not used, since it can hang when several CPU
-    devices call it at once.
+    Gram and Schmidt's way, each column twice for precision. QR by LAPACK is not used, since it can hang when several
+    CPU devices call it at once.
     """
     tall, few = max(inputs, outputs), min(inputs, outputs)
 

@@ -1,7 +1,8 @@
 """Choosing settings on held-out demonstrations alone: cross-validation by trajectory, all candidates at once.
 
 Every run of a dataset chooses for itself: its trajectories are dealt into folds, every candidate is trained on all
-folds but one and scored by the log-loss of the decisions in that one. A run with a single trajectory is cut into stretches.
+folds but one and scored by the log-loss of the decisions in that one. A run with a single trajectory is cut into
+stretches.
 """
 
 from collections.abc import Callable, Sequence

@@ -55,11 +55,15 @@ def configure(name: str, preset: str = "default", settings: tuple[str, ...] = ()
     return parse_settings(entry.presets[preset], settings)
 
 
-def candidates(name: str, preset: str = "default", settings: tuple[str, ...] = ()) -> tuple[Any, ...]:
-    """All Configs that the settings allow; those of a setting are separated by slashes."""
+def candidates(name: str, preset: str = "default", settings: tuple[str, ...] = ()) -> dict[str, Any]:
+    """All Configs that the settings allow, values being separated by slashes, by what is particular to each."""
     words = [word.partition("=") for word in settings]
     choices = [[f"{setting}{equals}{value}" for value in values.split("/")] for setting, equals, values in words]
-    return tuple(configure(name, preset, choice) for choice in product(*choices))
+    found = {}
+    for choice in product(*choices):
+        particular = [word for word, others in zip(choice, choices, strict=True) if len(others) > 1]
+        found["+".join(particular)] = configure(name, preset, choice)
+    return found
 
 
 def require(name: str, dataset: Dataset) -> None:
@@ -85,6 +89,6 @@ def require(name: str, dataset: Dataset) -> None:
 
 __all__ = [
     "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "Entry", "MajorityConfig", "RCALConfig",
-    "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm", "get",
-    "majority", "random", "rcal", "require", "settings_of", "tril", "value_dice", "value_dice_exact",
+    "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn",
+    "edm", "get", "majority", "random", "rcal", "require", "settings_of", "tril", "value_dice", "value_dice_exact",
 ]  # fmt: skip

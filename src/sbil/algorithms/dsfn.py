@@ -10,7 +10,8 @@
 
 Needs trajectories. Lee, Srinivasan and Doshi-Velez (2019), "Truly Batch Apprenticeship Learning with Deep Successor
 Features", after Abbeel and Ng (2004). One update is one round. Of the policies found, the one that agrees best with
-held-out decisions acts. Everything is learnt on demonstrated steps alone: the values of actions never taken are extrapolation.
+held-out decisions acts. Everything is learnt on demonstrated steps alone: the values of actions never taken are
+extrapolation.
 """
 
 from collections.abc import Callable

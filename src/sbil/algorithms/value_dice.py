@@ -6,7 +6,8 @@
 At the inner optimum this is -KL(d_pi || d_demonstrator). Needs triples. Kostrikov, Nachum and Tompson (2020),
 "Imitation Learning via Off-Policy Distribution Matching". As in its code, every demonstrated state stands for an
 initial one. Offline there is no replay buffer: its coefficient is 0, and the gradient penalty interpolates between the
-demonstrator's steps and the policy's. Actions are Gumbel-softmax draws; states are standardised; true ends lead to an absorbing state.
+demonstrator's steps and the policy's. Actions are Gumbel-softmax draws; states are standardised; true ends lead to an
+absorbing state.
 """
 
 from collections.abc import Callable

@@ -156,6 +156,13 @@ def print_results(results: "Sequence[Result]") -> None:
         console.print(
             tables.terminal(here, f"{setting}: scaled return [95 % interval], {len(here[0].cell.runs)} runs a cell")
         )
+        print_differences(here)
+
+
+def print_differences(results: "Sequence[Result]") -> None:
+    """The paired differences from BC, one line a cell."""
+    from sbil.reports import tables
+
     for row in tables.differences(results):
         interval = f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
         print(f"{row['method']} - bc at n={row['size']}: {interval}, {tables.verdict(row)}")

@@ -87,7 +87,7 @@ def run(command: Command) -> None:
     identity = {
         **asdict(command),
         **{"out": "", "overwrite": "", "json": "", "data": fingerprint(training)},
-        "settings": [settings_of(c) for c in candidates(command.algorithm, command.preset, command.set)],
+        "settings": [settings_of(c) for c in candidates(command.algorithm, command.preset, command.set).values()],
         "version": __version__,
         "device": devices.describe(runs=1),
     }
@@ -150,7 +150,7 @@ def report(command: Command, policy: "Policy", scores: dict[str, dict[str, float
     if selection:
         losses = ", ".join(
             f"{words}: {'diverged' if loss is None else format(loss, '.3f')}"
-            for words, loss in selection["losses"].items()
+            for words, loss in selection["held_out_log_loss"].items()
         )
         print(f"chose {selection['chosen']} by held-out log-loss ({losses})")
     for name, score in scores.items():

@@ -70,8 +70,8 @@ class Cell:
         return [(draw, i) for draw in range(self.draws) for i in range(self.initialisations)]
 
     @property
-    def candidates(self) -> tuple[Any, ...]:
-        """The settings of the method; where there are several, every run chooses among them."""
+    def candidates(self) -> dict[str, Any]:
+        """The settings of the method, by name; where there are several, every run chooses among them."""
         from sbil.algorithms import candidates
 
         return candidates(self.method.algorithm, self.method.preset, self.method.settings)
@@ -89,7 +89,7 @@ class Cell:
 
         environments.get(self.environment)
 
-        settings = [settings_of(config) for config in self.candidates]
+        settings = [settings_of(config) for config in self.candidates.values()]
         expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
         environments.scale(self.environment, self.demonstrator, self.mode)
         content = [__version__, asdict(self), settings, expert, TRAJECTORIES, FOLDS]
@@ -111,13 +111,8 @@ class Result:
     @property
     def choices(self) -> list[str]:
         """[runs], the settings that each run chose, as name=value; nothing where there was no choice."""
-        from sbil.algorithms import settings_of
-
-        if self.chosen is None:
-            return [""] * len(self.cell.runs)
-        names = [word.partition("=")[0] for word in self.cell.method.settings if "/" in word]
-        words = ["+".join(f"{name}={settings_of(config)[name]}" for name in names) for config in self.cell.candidates]
-        return [words[number] for number in self.chosen]
+        names = list(self.cell.candidates)
+        return [""] * len(self.cell.runs) if self.chosen is None else [names[number] for number in self.chosen]
 
     @property
     def scores(self) -> np.ndarray:

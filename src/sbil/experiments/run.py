@@ -16,7 +16,7 @@ from sbil.evaluation import Policies, call, evaluate
 from sbil.experiments.cell import SIZES, Cell, Result, demonstrations_for
 from sbil.experiments.store import Store
 from sbil.keys import named
-from sbil.selection import select
+from sbil.selection import FOLDS, select
 from sbil.training import Report, train_many
 
 Watch = Callable[[Sequence[Cell], float, Report], None]  # (cells, share of their work that is done, latest report)
@@ -47,7 +47,10 @@ def groups(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
     found: dict[Any, list[list[Cell]]] = {}
     for cell in cells:
         shared = (cell.environment, cell.thin, cell.updates, cell.episodes, cell.method.algorithm)
-        kind = (*shared, cell.method if len(cell.candidates) > 1 else jax.tree.structure(cell.candidates))
+        kind = (
+            *shared,
+            cell.method if len(cell.candidates) > 1 else jax.tree.structure(list(cell.candidates.values())),
+        )
         mates = found.setdefault(kind, [[]])
         if mates[-1] and sum(len(mate.runs) for mate in mates[-1]) + len(cell.runs) > most:
             mates.append([])
@@ -66,7 +69,8 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     starts = jnp.stack([named("evaluate", cell.environment, draw, i) for cell, draw, i in runs])
     selecting = time.perf_counter()
     chosen, share = choose(cells, spec, dataset, keys, watch)
-    configs = [cell.candidates[number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
+    settings = {cell: list(cell.candidates.values()) for cell in cells}
+    configs = [settings[cell][number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
     seconds = {"selection": time.perf_counter() - selecting, "training": 0.0, "evaluation": 0.0}
     entry = algorithms.get(one.method.algorithm)
     returns, diverged_at = np.zeros((len(runs), one.episodes)), np.zeros(len(runs), int)
@@ -132,17 +136,16 @@ def choose(
     cells: Sequence[Cell], spec: Spec, dataset: Dataset, keys: PRNGKeyArray, watch: Watch | None
 ) -> tuple[np.ndarray, float]:
     """(the candidate that each run chose on its own demonstrations, the share of all work that this was)."""
-    one = cells[0]
-    count = len(one.candidates)
-    if count == 1:
+    one, candidates = cells[0], list(cells[0].candidates.values())
+    if len(candidates) == 1:
         return np.zeros(len(keys), int), 0.0
-    share = 1 - 1 / (1 + 3 * count)  # three folds a candidate, then the training itself
+    share = 1 - 1 / (1 + FOLDS * len(candidates))  # the rest is the training itself
 
     def report(done: float, latest: Report) -> None:
         if watch:
             watch(cells, share * done, latest)
 
-    found = select(one.method.algorithm, spec, one.candidates, dataset, keys, one.updates, watch=report)
+    found = select(one.method.algorithm, spec, candidates, dataset, keys, one.updates, watch=report)
     return found.chosen, share
 
 
