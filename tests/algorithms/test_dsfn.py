@@ -173,7 +173,7 @@ def largest_margin(point, corners):
 def test_nearest_point_is_the_reward_of_largest_margin(precision, tolerance):
     """Random hulls: corners absent, given twice, or alone; then the one with a worked number, and a point inside."""
     rng = np.random.default_rng(3)
-    corners, points, present = rng.normal(size=(42, 6, 4)), rng.normal(size=(42, 4)) * 3, rng.random((42, 6)) < 0.7
+    corners, points, present = rng.normal(size=(42, 6, 4)), rng.normal(size=(42, 4)) * 1.5, rng.random((42, 6)) < 0.8
     corners[:40:4, 1] = corners[:40:4, 0]
     present[:5], present[5:40, 2] = np.eye(6, dtype=bool)[:5], True
     *_, corners[40], points[40] = toy()

@@ -132,9 +132,81 @@ def test_reproduce_writes_table_runs_and_figure(folder, capsys):
     assert len((out / f"{name}.csv").read_text().splitlines()) == 5
 
 
+def test_several_demonstrators_and_a_choice_of_settings(folder, capsys):
+    out = folder / "several"
+    words = [
+        "reproduce",
+        "--env",
+        "CartPole-v1",
+        "--algorithms",
+        "bc,bc+weight_decay=0/9",
+        "--sizes",
+        "3",
+        "--thin",
+        "20",
+    ]
+    words += ["--demonstrators", "ppo:greedy,dqn:greedy", "--draws", "2", "--seeds", "1", "--updates", "10"]
+    main([*words, "--episodes", "2", "--out", str(out)])
+    text = capsys.readouterr().out
+    for name in ("CartPole-v1-ppo-greedy-thin20", "CartPole-v1-dqn-greedy-thin20"):
+        assert f"{name}.md" in text
+        lines = (out / f"{name}.csv").read_text().splitlines()
+        assert len(lines) == 5
+        assert all(line.endswith(",") for line in lines[1:3])
+        assert all(line.split(",")[-1] in ("weight_decay=0", "weight_decay=9") for line in lines[3:])
+
+
+def test_train_chooses_settings_and_says_which(demos, folder, capsys):
+    words = ["train", "bc", "--data", str(demos), "--updates", "30", "--thin", "20", "--set", "weight_decay=0/9"]
+    main([*words, "--out", str(folder / "chosen")])
+    text = capsys.readouterr().out
+    assert "chose weight_decay=" in text
+    assert "weight_decay=9:" in text
+    main([*words, "--out", str(folder / "chosen again"), "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert f"chose {answer['selection']['chosen']} " in text
+    provenance = json.loads((folder / "chosen" / "policy.json").read_text())["provenance"]
+    assert provenance["selection"] == answer["selection"]
+    weights = [(folder / name / "weights.safetensors").read_bytes() for name in ("chosen", "chosen again")]
+    assert weights[0] == weights[1]
+
+
+def test_a_preset_brings_its_budget(demos, folder, capsys):
+    main(["train", "majority", "--data", str(demos), "--out", str(folder / "majority")])
+    assert "(majority, 1 updates" in capsys.readouterr().out
+    policy = json.loads((folder / "majority" / "policy.json").read_text())
+    assert policy["provenance"]["updates"] == 1
+
+
+def test_data_that_an_algorithm_cannot_use(capsys, folder):
+    """Pairs, and single steps, where what follows is needed."""
+    states = np.zeros((1, 4), np.float32)
+    pairs = tuple(Trajectory(states + i, np.array([i % 2], np.int32)) for i in range(3))
+    steps = tuple(Trajectory(np.zeros((2, 4), np.float32) + i, np.array([i % 2], np.int32)) for i in range(3))
+    for name, trajectories in (("pairs", pairs), ("steps", steps)):
+        demonstrations.save(Demonstrations(trajectories, ("left", "right")), folder / f"{name}.npz")
+
+    def refused(algorithm, name) -> str:
+        out = folder / "never"
+        words = ("train", algorithm, "--data", folder / f"{name}.npz", "--out", out, "--updates", "1")
+        message = refusal(capsys, *words)
+        assert not out.exists()
+        return message
+
+    for algorithm in ("rcal", "tril", "value_dice", "value_dice_exact", "dsfn"):
+        assert f"{algorithm} needs triples" in refused(algorithm, "pairs")
+    assert "dsfn needs trajectories" in refused("dsfn", "steps")
+    main(["train", "rcal", "--data", str(folder / "steps.npz"), "--out", str(folder / "enough"), "--updates", "1"])
+
+
 def test_algorithms_and_info(capsys):
     main(["algorithms"])
-    assert "edm: needs pairs; presets default, paper, released" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "edm: needs pairs, and uses states without decisions; Jarrett" in text
+    assert "rcal: needs triples; Piot" in text
+    assert "dsfn: needs trajectories; Lee" in text
+    assert "long (500,000 updates)" in text
+    assert "coefficient=0.01, discount=0.99, norm=l1" in text
     main(["algorithms", "edm"])
     assert "chain_length" in capsys.readouterr().out
     main(["algorithms", "--json"])
@@ -219,6 +291,9 @@ def test_bad_names(capsys, folder, demos, policy):
         capsys, "reproduce", "--env", "CartPole-v1", "--algorithms", "dagger", "--out", out
     )
     assert "--sizes" in refusal(capsys, "reproduce", "--env", "CartPole-v1", "--sizes", "one", "--out", out)
+    for pairs in ("ppo", "ppo:sampled:twice", "", "ppo:greedy,ppo:greedy"):
+        words = ("reproduce", "--env", "CartPole-v1", "--demonstrators", pairs, "--out", out)
+        assert "--demonstrators" in refusal(capsys, *words)
     assert "size" in refusal(capsys, "reproduce", "--env", "CartPole-v1", "--sizes", "0", "--out", out)
     assert not out.exists()
 

@@ -21,7 +21,7 @@ def results():
 
 
 def test_methods_are_written_as_they_are_read():
-    for text in ("bc", "edm:released", "edm:paper+start=unit", "bc+weight_decay=3+batch=32"):
+    for text in ("bc", "edm:released", "edm:paper+start=unit", "bc+weight_decay=3+batch=32", "bc+weight_decay=0/1"):
         assert str(Method.parse(text)) == text
 
 
@@ -52,8 +52,13 @@ def test_groups_hold_what_one_program_can_train():
     edm = dataclasses.replace(TINY, method=Method("edm"))
     paper = dataclasses.replace(TINY, method=Method("edm", "paper"))
     released = dataclasses.replace(TINY, method=Method("edm", "released"))  # another batch: another program
-    other = dataclasses.replace(TINY, mode="greedy")  # other data
-    assert groups([TINY, edm, released, paper, other], most=1000) == [[TINY], [edm, paper], [released], [other]]
+    other = dataclasses.replace(TINY, mode="greedy")  # another demonstrator, the same task
+    sparser = dataclasses.replace(TINY, thin=30)
+    assert groups([TINY, edm, released, paper, other], most=1000) == [[TINY, other], [edm, paper], [released]]
+    assert groups([TINY, sparser], most=1000) == [[TINY], [sparser]]
+    chosen, others = (dataclasses.replace(TINY, method=Method("bc", settings=(f"batch={b}",))) for b in ("8/9", "8/7"))
+    larger = dataclasses.replace(chosen, size=3)
+    assert groups([chosen, TINY, others, larger], most=1000) == [[chosen, larger], [TINY], [others]]
     assert groups([edm, paper], most=4) == [[edm], [paper]]
     assert groups([], most=4) == []
 
@@ -65,6 +70,32 @@ def test_company_does_not_change_a_cell(results):
         np.testing.assert_allclose(values, results[0].metrics[name], rtol=1e-5)
 
 
+def test_demonstrators_side_by_side_change_no_cell(results):
+    """Their trajectories lie in one pool; each run still learns from its own."""
+    greedy = dataclasses.replace(TINY, mode="greedy")
+    together = run_cells([greedy, TINY, dataclasses.replace(greedy, size=3)])
+    np.testing.assert_array_equal(together[1].returns, results[0].returns)
+    np.testing.assert_allclose(
+        run_cells([greedy])[0].metrics["policy_loss"], together[0].metrics["policy_loss"], rtol=1e-5
+    )
+
+
+def test_every_run_chooses_among_candidates_and_trains_with_its_choice(results, tmp_path):
+    """Sizes of layers too: runs that chose differently are trained by programs of their own."""
+    cell = dataclasses.replace(TINY, method=Method("bc", settings=("hidden=64x64/3",)))
+    shares = []
+    (result,) = run_cells([cell], lambda cells, share, report: shares.append(share))
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1)
+    assert set(result.choices) <= {"hidden=64x64", "hidden=3"}
+    same = [i for i, choice in enumerate(result.choices) if choice == "hidden=64x64"]
+    np.testing.assert_array_equal(result.returns[same], results[0].returns[same])
+    assert len(result.choices) == 4
+    Store(tmp_path).save(result)
+    assert Store(tmp_path).load(cell).choices == result.choices
+    assert results[0].choices == [""] * 4
+
+
 def test_what_cannot_be_run_is_refused_before_anything_runs():
     for changes, word in (
         ({"demonstrator": "dqn"}, "no mode 'sampled'"),  # its outputs are values, not logits
@@ -72,6 +103,7 @@ def test_what_cannot_be_run_is_refused_before_anything_runs():
         ({"demonstrator": "sac"}, "demonstrator"),
         ({"mode": "asleep"}, "mode"),
         ({"method": Method("bc", "nope")}, "preset"),
+        ({"method": Method("bc", settings=("weight_decay=0/x",))}, "weight_decay"),
     ):
         with pytest.raises(UserError, match=word):
             _ = dataclasses.replace(TINY, **changes).fingerprint

@@ -33,8 +33,13 @@ def run(command: Command) -> None:
         return
     for name, fact in facts.items():
         needs = fact["needs"] + (", and uses states without decisions" if fact["uses_states"] else "")
-        budgets = ", ".join(f"{preset} ({count:,} updates)" for preset, count in fact["updates"].items())
-        print(f"{name}: needs {needs}; presets {budgets}; {fact['reference']}")
+        budgets = ", ".join(
+            f"{preset} ({count:,} update{'s' * (count > 1)})" for preset, count in fact["updates"].items()
+        )
+        print(f"{name}: needs {needs}; {fact['reference']}\n  presets: {budgets}")
+        if not command.name:
+            defaults = ", ".join(f"{setting['name']}={setting['default']}" for setting in fact["settings"])
+            print(f"  defaults: {defaults}")
         if command.name:
             for setting in fact["settings"]:
                 symbol = f" ({setting['symbol']})" if setting["symbol"] else ""
