@@ -148,16 +148,27 @@ def descend(
     return network, value
 
 
+def bounds(values: Float[Array, "rows *features"], rows: Rows) -> tuple[Array, Array]:
+    """Between which numbers every (1 - discount)-weighted discounted sum of the rows' values lies.
+
+    What is bootstrapped is kept between them: off the data, where nothing else holds it, it would drift without end.
+    """
+    mine = values[rows.indices]
+    mask = rows.mask.reshape(-1, *(1,) * (mine.ndim - 1))
+    return mine.min(axis=0, where=mask, initial=0.0), mine.max(axis=0, where=mask, initial=0.0)
+
+
 def successor_features(
     key: PRNGKeyArray, table: Table, rows: Rows, next_policy: Float[Array, "rows actions"], config: DSFNConfig
 ) -> tuple[MLP, Float[Array, ""]]:
     """psi(s,a) of a policy, given by its probabilities at the table's next states; (psi, its last loss)."""
     actions, features = table.action.shape[1], table.features.shape[1]
     log_policy = jnp.log(next_policy)
+    low, high = bounds(table.features, rows)
 
     def loss(psi: MLP, target: MLP, key: PRNGKeyArray, batch: Array) -> Array:
         following = jax.nn.one_hot(jax.random.categorical(key, log_policy[batch]), actions)
-        after = target(jnp.concatenate([table.next_state[batch], following], axis=-1))
+        after = target(jnp.concatenate([table.next_state[batch], following], axis=-1)).clip(low, high)
         goes_on = jnp.where(table.terminal[batch], 0.0, config.discount)[:, None]
         goal = (1 - config.discount) * table.features[batch] + goes_on * after
         found = psi(jnp.concatenate([table.state[batch], table.action[batch]], axis=-1))
@@ -172,10 +183,11 @@ def q_learning(
     key: PRNGKeyArray, table: Table, rows: Rows, reward: Float[Array, " rows"], config: DSFNConfig
 ) -> tuple[MLP, Float[Array, ""]]:
     """Q of the best policy for a reward, by double Q-learning on the recorded steps; (Q, its last loss)."""
+    low, high = bounds(reward, rows)
 
     def loss(q: MLP, target: MLP, key: PRNGKeyArray, batch: Array) -> Array:
         preferred = q(table.next_state[batch]).argmax(axis=-1)
-        after = jnp.take_along_axis(target(table.next_state[batch]), preferred[:, None], axis=1)[:, 0]
+        after = jnp.take_along_axis(target(table.next_state[batch]), preferred[:, None], axis=1)[:, 0].clip(low, high)
         goes_on = jnp.where(table.terminal[batch], 0.0, config.discount)
         goal = (1 - config.discount) * reward[batch] + goes_on * after
         found = (q(table.state[batch]) * table.action[batch]).sum(axis=-1)
