@@ -26,6 +26,11 @@ TINY = {
 }
 
 
+def small(config: type[Any]) -> Any:
+    """The settings of an algorithm that make it small."""
+    return config(**{name: value for name, value in TINY.items() if name in config.__dataclass_fields__})
+
+
 class Finite(NamedTuple):
     """Decisions at a few states seen as one-hot vectors; their frequencies are the answer to learn."""
 

@@ -61,8 +61,7 @@ class Case:
     def __init__(self, name):
         self.entry = ALGORITHMS[name]
         self.make = self.entry.make
-        sizes = {name: value for name, value in probes.TINY.items() if name in get_type_hints(self.entry.config)}
-        self.config = self.entry.config(**sizes)
+        self.config = probes.small(self.entry.config)
 
     def train_many(self, config=None, dataset=DATASET, keys=KEYS):
         return train_many(self.make, SPEC, config or self.config, dataset, keys, UPDATES)

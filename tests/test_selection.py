@@ -122,8 +122,7 @@ def test_a_single_decision_takes_the_first_candidate():
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_every_algorithm_can_be_selected(name):
     entry = ALGORITHMS[name]
-    sizes = {field: value for field, value in probes.TINY.items() if field in get_type_hints(entry.config)}
-    config = entry.config(**sizes)
+    config = probes.small(entry.config)
     floats = [field for field, hint in get_type_hints(entry.config).items() if hint is float]
     other = dataclasses.replace(config, **{floats[0]: 2 * getattr(config, floats[0])}) if floats else config
     found = select(name, SPEC, [config, other], DATASET, KEYS, 3)

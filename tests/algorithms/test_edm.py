@@ -18,7 +18,7 @@ from sbil.training import train
 
 STATES, ACTIONS = 7, 3
 GRID = np.eye(STATES)
-SMALL = EDMConfig(**probes.TINY)
+SMALL = probes.small(EDMConfig)
 
 
 def problem():
