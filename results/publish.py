@@ -5,7 +5,9 @@ python results/publish.py --check    fail if they are not what the runs say
 """
 
 import csv
+import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -13,19 +15,45 @@ from pathlib import Path
 import numpy as np
 
 from sbil.experiments import Cell, Method, Result
-from sbil.reports import figures, tables
+from sbil.reports import figures, paper, tables
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+DECAYS = "bc+weight_decay=0/0.1/0.3/1/3/10"
 NAMES = {
     "bc": "BC",
     "bc:decay": "BC, weight decay 1",
+    DECAYS: "BC, weight decay chosen",
+    "rcal": "RCAL",
+    "rcal+coefficient=1": "RCAL, coefficient 1",
+    "rcal+coefficient=0/0.01/0.1/1": "RCAL, coefficient chosen",
+    "rcal:iq_learn": "RCAL, squared (IQ-Learn)",
+    "dsfn": "DSFN",
+    "tril": "TRIL (warm start of DSFN)",
+    "value_dice": "ValueDICE",
+    "value_dice:long": "ValueDICE, 500,000 updates",
+    "value_dice+actor_learning_rate=1e-4": "ValueDICE, actor 1e-4",
+    "value_dice+actor_learning_rate=1e-3": "ValueDICE, actor 1e-3",
+    "value_dice+straight_through=true": "ValueDICE, straight-through",
+    "value_dice_exact": "ValueDICE, exact",
+    "value_dice_exact+actor_learning_rate=1e-3": "ValueDICE, exact, actor 1e-3",
     "edm": "EDM (our default)",
     "edm:released": "EDM, released code",
     "edm:paper": "EDM, as printed",
     "edm:paper+start=unit": "EDM, as printed, chains from (-1, 1)",
+    "edm+weight=0.1/1+weight_decay=0/1": "EDM, weight and decay chosen",
+    "majority": "majority action",
+    "random": "random network",
 }
-METHODS = [name for name in NAMES if "+" not in name]  # those of the README; docs/results.md has all
+METHODS = [
+    "bc",
+    DECAYS,
+    "rcal",
+    "dsfn",
+    "value_dice",
+    "edm",
+    "edm:paper",
+]  # those of the README; docs/results.md has all
 SHOWN = (
     "CartPole-v1-ppo-sampled-thin20",
     "CartPole-v1-ppo-greedy-thin20",
@@ -43,11 +71,16 @@ HEADLINE = (
 )
 
 
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """The lines of a file, one a run."""
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
 def read(path: Path) -> list[Result]:
     """The cells of a file with one line a run."""
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    return [result(list(lines)) for _, lines in groupby(rows, key=lambda row: (row["method"], row["size"]))]
+    cells = groupby(rows_of(path), key=lambda row: (row["method"], row["size"]))
+    return [result(list(lines)) for _, lines in cells]
 
 
 def result(rows: list[dict[str, str]]) -> Result:
@@ -92,14 +125,60 @@ def shown(result: Result) -> str:
 
 
 def full() -> str:
-    """Every table, as the paper prints them, and the paired differences from BC."""
+    """Every table, as the paper prints them and with its printed rows, and the paired differences from BC."""
     parts = []
     for path in sorted(HERE.glob("*.csv")):
         results = read(path)
-        parts.append(tables.markdown(results, tables.with_error))
+        table = tables.markdown(results, beside_the_paper).rstrip("\n")
+        parts.append("\n".join([table, *printed_rows(results), ""]))
         parts.append("Difference from BC, run by run [95 % interval]:\n")
         parts.append(difference_table(results))
     return named("\n".join(parts))
+
+
+def beside_the_paper(result: Result) -> str:
+    """Mean ± standard error, marked where the paper prints something else for this method."""
+    mark = " †" if str(result.cell.method) in paper.METHODS and paper.differs(result) else ""
+    return tables.with_error(result) + mark
+
+
+def printed_rows(results: Sequence[Result]) -> list[str]:
+    """The paper's printed rows of an environment."""
+    sizes = sorted({result.cell.size for result in results})
+    lines = []
+    for method in paper.METHODS:
+        cells = [paper.printed(results[0].cell.environment, size, method) for size in sizes]
+        texts = [f"*{cell.mean:.3f} ± {cell.standard_error:.3f}*" if cell else "" for cell in cells]
+        words = NAMES[method].split(" (")[0]
+        lines.append(f"| *printed in the paper: {words}* | " + " | ".join(texts) + " |")
+    return lines
+
+
+def chosen() -> str:
+    """What the runs chose on their held-out demonstrations, counted over all sizes and runs of a setting."""
+    lines = ["| setting | method | chosen (runs) |", "| --- | --- | --- |"]
+    for path in sorted(HERE.glob("*.csv")):
+        rows = [row for row in rows_of(path) if row["chosen"]]
+        for method in dict.fromkeys(row["method"] for row in rows):
+            for size in dict.fromkeys(row["size"] for row in rows if row["method"] == method):
+                counts = Counter(r["chosen"] for r in rows if (r["method"], r["size"]) == (method, size))
+                words = ", ".join(f"{choice} ({count})" for choice, count in counts.most_common())
+                lines.append(f"| {path.stem}, n = {size} | {NAMES[method]} | {words} |")
+    return "\n".join(lines) + "\n"
+
+
+def seconds() -> str:
+    """What a run of each method took in the grid."""
+    lines = ["| method | task | updates | choosing settings, s a run | training, s a run | runs at once |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for key, time in json.loads((HERE / "benchmarks" / "grid-seconds.json").read_text()).items():
+        environment, _, thin, method = key.split(" ", 3)
+        selection = f"{time['selection_seconds_a_run']:.3f}" if time["selection_seconds_a_run"] > 0.0005 else ""
+        training = f"{time['training_seconds_a_run']:.3f}"
+        task = f"{environment}, thin {thin}"
+        cells = [NAMES[method], task, f"{time['updates']:,}", selection, training, str(time["runs_per_program"])]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def difference_table(results: Sequence[Result]) -> str:
@@ -119,20 +198,30 @@ def difference(row: dict[str, float]) -> str:
     return f"**{text}**" if tables.verdict(row) in ("above", "below") else text
 
 
-def inserted(page: Path, mark: str, content: str) -> str:
-    """The text of a page with what stands between its two marks exchanged."""
-    start, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->"
+def inserted(page: Path, *parts: tuple[str, str]) -> str:
+    """The text of a page with what stands between each pair of marks exchanged."""
     text = page.read_text()
-    before, rest = text.split(start)
-    return before + start + content + end + rest.split(end)[1]
+    for mark, content in parts:
+        start, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->"
+        before, rest = text.split(start)
+        text = before + start + content + end + rest.split(end)[1]
+    return text
 
 
 def pages() -> dict[Path, str]:
     """What the pages should say."""
     return {
-        ROOT / "README.md": inserted(ROOT / "README.md", "headline", headline()),
-        ROOT / "docs" / "results.md": inserted(ROOT / "docs" / "results.md", "tables", full()),
+        ROOT / "README.md": inserted(ROOT / "README.md", ("headline", headline())),
+        ROOT / "docs" / "results.md": inserted(
+            ROOT / "docs" / "results.md", ("tables", full()), ("chosen", chosen()), ("seconds", seconds())
+        ),
     }
+
+
+def name_of(result: Result) -> str:
+    """The file of a cell's setting."""
+    cell = result.cell
+    return f"{cell.environment}-{cell.demonstrator}-{cell.mode}-thin{cell.thin}"
 
 
 def main() -> None:
@@ -142,7 +231,9 @@ def main() -> None:
         sys.exit(f"not what the runs say: {', '.join(stale)}; run python results/publish.py" if stale else 0)
     for page, text in pages().items():
         page.write_text(text)
-    drawn = [result for name in SHOWN for result in read(HERE / f"{name}.csv") if str(result.cell.method) in METHODS]
+    every = [result for name in SHOWN for result in read(HERE / f"{name}.csv")]
+    drawn = [result for method in METHODS for result in every if str(result.cell.method) == method]
+    drawn.sort(key=lambda result: SHOWN.index(name_of(result)))
     figures.write(figures.against_size(drawn, NAMES), ROOT / "docs" / "figures" / "return_against_size.png")
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import probes
-from sbil.algorithms.dsfn import DSFNConfig, descend, discounted_weights
+from sbil.algorithms.dsfn import DSFNConfig, bounds, descend, discounted_weights
 from sbil.dataset import Dataset, Rows, make_dataset
 from sbil.networks import MLP, Dense, Scaling, mlp, orthogonal_mlp, scaling
 
@@ -177,6 +177,15 @@ def test_discounted_weights_worked_by_hand():
     weights, first = discounted_weights(jnp.arange(3), jnp.array([2, 0, 1]), jnp.ones(3, bool), 0.5)
     np.testing.assert_allclose(weights, [0.5] * 3)
     assert first.all()
+
+
+def test_bounds_of_discounted_sums():
+    """Zero is always between them, since a sum may end; rows that are not given, and padding, are not read."""
+    values = np.array([[1.0, -2.0], [3.0, -1.0], [np.nan, np.nan]])
+    low, high = bounds(jnp.asarray(values), padded([0, 1, 0], fill=2))
+    np.testing.assert_array_equal([low, high], [[0, -2], [3, 0]])
+    low, high = bounds(jnp.array([2.0, -5.0, 9.0]), padded([1, 0]))
+    assert (low, high) == (-5, 2)
 
 
 def test_the_target_follows_slowly():

@@ -29,7 +29,7 @@ KEY = jax.random.key(0)
 EVERY = Rows(jnp.arange(STATES * ACTIONS), jnp.int32(STATES * ACTIONS))
 FIT = DSFNConfig(
     **{"hidden": (32,), "discount": DISCOUNT, "learning_rate": 0.003, "target_rate": 0.1},
-    **{"feature_updates": 2000, "feature_batch": 64, "value_updates": 3000, "value_batch": 64},
+    **{"feature_updates": 2000, "feature_batch": 64, "value_updates": 2000, "value_batch": 64},
 )
 
 
@@ -145,17 +145,17 @@ def test_q_learning_is_value_iteration():
 
 
 def test_targets_are_of_a_network_that_stays_behind():
-    """If it never moves, what is learnt is one step from what it was at first, which learning nothing shows."""
+    """If it never moves, one learns one step from what it was at first (learning nothing shows that), within bounds."""
     never, nothing = dataclasses.replace(FIT, target_rate=0.0), dataclasses.replace(FIT, learning_rate=1e-12)
-    features, action = np.random.default_rng(5).normal(size=(STATES, ACTIONS, 4)), np.array([1, 2, 1, 0])
+    features, action = np.random.default_rng(5).normal(size=(STATES, ACTIONS, 4)) / 10, np.array([1, 2, 1, 0])
     psi, first = (fit_features(features, np.eye(ACTIONS)[action], EVERY, config) for config in (never, nothing))
-    after = DISCOUNT * first[:, LEADS_TO, action[LEADS_TO]] * ~ENDS[..., None]
+    low, high = np.minimum(features.min(axis=(0, 1)), 0), np.maximum(features.max(axis=(0, 1)), 0)
+    after = DISCOUNT * first[:, LEADS_TO, action[LEADS_TO]].clip(low, high) * ~ENDS[..., None]
     np.testing.assert_allclose(psi, (1 - DISCOUNT) * features + after, atol=1e-3)
     # Of Q too; and it is the network itself that picks the action there: double Q-learning.
-    reward = features[..., 0]
-    (q, _), (first, _) = fit_values(reward, never), fit_values(reward, nothing)
-    after = DISCOUNT * first[LEADS_TO, q.argmax(axis=1)[LEADS_TO]] * ~ENDS
-    np.testing.assert_allclose(q, (1 - DISCOUNT) * reward + after, atol=1e-3)
+    (q, _), (first, _) = (fit_values(features[..., 0], config) for config in (never, nothing))
+    after = DISCOUNT * first[LEADS_TO, q.argmax(axis=1)[LEADS_TO]].clip(low[0], high[0]) * ~ENDS
+    np.testing.assert_allclose(q, (1 - DISCOUNT) * features[..., 0] + after, atol=1e-3)
     assert (first.argmax(axis=1) != q.argmax(axis=1)).any()
 
 
@@ -172,8 +172,8 @@ def largest_margin(point, corners):
 @pytest.mark.parametrize(("precision", "tolerance"), [(np.float64, 1e-6), (np.float32, 1e-3)])
 def test_nearest_point_is_the_reward_of_largest_margin(precision, tolerance):
     """Random hulls: corners absent, given twice, or alone; then the one with a worked number, and a point inside."""
-    rng = np.random.default_rng(3)
-    corners, points, present = rng.normal(size=(42, 6, 4)), rng.normal(size=(42, 4)) * 1.5, rng.random((42, 6)) < 0.8
+    rng = np.random.default_rng(7)
+    corners, points, present = rng.normal(size=(42, 6, 4)), rng.normal(size=(42, 4)), rng.random((42, 6)) < 0.8
     corners[:40:4, 1] = corners[:40:4, 0]
     present[:5], present[5:40, 2] = np.eye(6, dtype=bool)[:5], True
     *_, corners[40], points[40] = toy()
@@ -184,7 +184,7 @@ def test_nearest_point_is_the_reward_of_largest_margin(precision, tolerance):
         nearest = jnp.vectorize(nearest_in_hull, signature="(f),(n,f),(n)->(n)")
         weights = np.asarray(nearest(points.astype(precision), known.astype(precision), present))
     assert weights.dtype == precision
-    assert (weights >= 0).all()
+    assert weights.min() == 0
     assert not weights[~present].any()
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=1e-6)
     apart = points - np.einsum("bn,bnf->bf", weights, corners)
@@ -199,7 +199,7 @@ def test_nearest_point_is_the_reward_of_largest_margin(precision, tolerance):
 SMALL = dataclasses.replace(
     FIT,
     **{"trunk": (6, 4), "head": (5,), "warm_updates": 50, "warm_batch": 16},
-    **{"rounds": 3, "margin": 0.0, "held_out": 0.0, "feature_updates": 1500, "value_updates": 1500},
+    **{"rounds": 3, "margin": 0.0, "held_out": 0.0, "feature_updates": 1000, "value_updates": 1000},
 )
 
 
@@ -272,8 +272,7 @@ def test_the_loop_stops_where_no_reward_separates():
     config = dataclasses.replace(SMALL, margin=2.0)
     state, metrics = update(config, KEY, init(config, KEY, walks()), walks())
     assert 0 < metrics["margin"] <= 2.0
-    assert state.stopped
-    assert state.round == 1
+    assert (bool(state.stopped), int(state.round)) == (True, 1)
     jax.tree.map(np.testing.assert_array_equal, update(config, jax.random.key(1), state, walks())[0], state)
 
 

@@ -13,8 +13,8 @@ from sbil.reports.statistics import estimate
 from sbil.reports.tables import setting_of
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito), and a marker each for print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def against_size(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
@@ -32,7 +32,8 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
         panel.set_title(_two_lines(setting), fontsize=9)
     panels[0].set_ylabel("return (0 = random, 1 = demonstrator)")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(methods), fontsize=9)
+    columns = min(len(methods), 4 * len(settings))
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=columns, fontsize=9)
     return figure
 
 
@@ -54,8 +55,9 @@ def _panel(
         # A small shift keeps intervals of different methods apart.
         places = [sizes.index(r.cell.size) + 0.08 * (index - (len(methods) - 1) / 2) for r in mine]
         means = [value.mean for value in values]
-        below = [value.mean - value.low for value in values]
-        above = [value.high - value.mean for value in values]
+        # Where all runs score alike, rounding can put an end of the interval on the wrong side.
+        below = [max(value.mean - value.low, 0.0) for value in values]
+        above = [max(value.high - value.mean, 0.0) for value in values]
         panel.errorbar(
             places,
             means,
