@@ -14,9 +14,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-Part = Literal["edm", "environments", "scaling", "memory", "determinism", "all"]
+Part = Literal["edm", "methods", "environments", "scaling", "memory", "determinism", "all"]
 MODULES = {
     "edm": "edm_speed",
+    "methods": "methods",
     "environments": "environment_speed",
     "scaling": "scaling",
     "memory": "memory",

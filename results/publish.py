@@ -34,6 +34,7 @@ NAMES = {
     "value_dice:long": "ValueDICE, 500,000 updates",
     "value_dice+actor_learning_rate=1e-4": "ValueDICE, actor 1e-4",
     "value_dice+actor_learning_rate=1e-3": "ValueDICE, actor 1e-3",
+    "value_dice+actor_learning_rate=1e-4+gradient_penalty=1": "ValueDICE, actor 1e-4, penalty 1",
     "value_dice+straight_through=true": "ValueDICE, straight-through",
     "value_dice_exact": "ValueDICE, exact",
     "value_dice_exact+actor_learning_rate=1e-3": "ValueDICE, exact, actor 1e-3",

@@ -33,7 +33,7 @@ class DSFNConfig:
     """Settings of deep successor feature networks."""
 
     learning_rate: float = setting(3e-4, "step of Adam, of all networks", open_low=True)
-    discount: float = setting(0.99, "discount", "gamma", high=1)
+    discount: float = setting(0.99, "discount", "gamma", high=0.9999)
     rounds: int = setting(10, "rounds of inverse reinforcement learning at most", low=1)
     margin: float = setting(0.001, "stop when no reward separates the demonstrator by more than this", "epsilon")
     held_out: float = setting(0.2, "share of the steps kept to choose among the policies found", high=1)
@@ -87,7 +87,8 @@ def nearest_in_hull(
     """Weights of the point nearest to `point` in the hull of the corners that are present.
 
     Pairwise steps with exact line search: weight moves from the worst corner in use to the best one. Finding the reward
-    with the largest margin t over all policies found is the same problem: t is the distance, w the direction.
+    with the largest margin t over all policies found is the same problem: t is the distance, w the direction. A
+    thousand steps are exact to rounding in tens of dimensions; in a sliver of two or three they can end short.
     """
     offsets = jnp.where(present[:, None], corners - point, 0.0)
     gram = offsets @ offsets.T
@@ -113,8 +114,8 @@ def discounted_weights(
     t counts from the first row of each trajectory. Where steps were thinned, a kept one stands for all up to the next.
     """
     number = jnp.arange(len(time))
-    follows = (trajectory == jnp.roll(trajectory, 1)) & (number > 0) & mask
     gap = time - jnp.roll(time, 1)
+    follows = (trajectory == jnp.roll(trajectory, 1)) & (gap > 0) & (number > 0) & mask
     stride = jnp.min(gap, where=follows, initial=jnp.iinfo(time.dtype).max)
     stride = jnp.where(follows.any(), stride, 1)
     start = jax.lax.cummax(jnp.where(follows, 0, number))
@@ -221,7 +222,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
     def init(key: PRNGKeyArray, dataset: Dataset) -> DSFNState:
         rows, pool = dataset.labelled, dataset.pool
         every = Rows(jnp.arange(len(rows.indices)), rows.size)
-        # Of the steps, in random order, the first go to the held-out ones; a single step is in both.
+        # Of the steps, in random order, the first go to the held-out ones; what is the only one of its kind is in both.
         draws = jax.random.uniform(jax.random.fold_in(key, 1), rows.mask.shape)
         rank = jnp.argsort(jnp.argsort(jnp.where(rows.mask, draws, 2.0)))
         kept_out = rank < jnp.minimum(jnp.floor(config.held_out * rows.size), rows.size - 1)
@@ -239,13 +240,13 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         table = make_table(steps, state.heads, state.scaling, spec.actions)
         weights, first = discounted_weights(steps.time, pool.trajectory[rows.indices], rows.mask, config.discount)
         usable = jnp.where(kept_out, 0.0, weights)
-        mean = jnp.where(rows.mask[:, None], table.features, 0.0).T @ usable / usable.sum()
+        mean = jnp.where(rows.mask[:, None], table.features, 0.0).T @ usable / jnp.maximum(usable.sum(), 1e-12)
         demonstrated = mean * weights.sum() / jnp.maximum(first.sum(), 1)
         q = mlp(jax.random.fold_in(key, 2), (features_of(spec), *config.hidden, spec.actions), "tanh")
         return DSFNState(
             heads=state.heads,
             scaling=state.scaling,
-            training=training.where(steps.known[training.indices]),
+            training=every.where(steps.known & (~kept_out | ~(steps.known & ~kept_out & rows.mask).any())),
             held_out=held_out,
             demonstrated=demonstrated,
             found=jnp.zeros((config.rounds, len(demonstrated))),
