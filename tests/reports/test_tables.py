@@ -5,7 +5,7 @@ import pytest
 
 from sbil import environments
 from sbil.experiments import Cell, Method, Result
-from sbil.reports import figures, tables
+from sbil.reports import figures, paper, tables
 
 
 def result(method: str, size: int, scores: np.ndarray, diverged: int = 0) -> Result:
@@ -72,6 +72,7 @@ def test_rows_of_runs(results):
         "return": pytest.approx(results[1].returns[1].mean(), abs=1e-3),
         "score": pytest.approx(0.2 + 0.6 / 11 + 0.1, abs=1e-5),
         "diverged_at": -1,
+        "chosen": "",
     }
     assert tables.csv_text(rows).count("\n") == 49
 
@@ -92,3 +93,25 @@ def test_the_figure_draws_every_method_and_size(results):
     assert panel.get_legend_handles_labels()[1] == ["bc", "edm"]
     means = [container.lines[0].get_ydata() for container in panel.containers]
     np.testing.assert_allclose(np.array(means, float), [[0.5, 0.6], [0.6, 0.3]], atol=1e-6)
+
+
+def test_runs_that_all_score_alike_can_be_drawn():
+    """Rounding may put the ends of their interval on the wrong side of the mean."""
+    alike = [result("random", size, np.full((6, 2), score)) for size, score in ((1, -0.1 / 3), (3, 0.7), (7, 1 / 3))]
+    assert figures.against_size(alike).axes
+
+
+def test_cells_are_told_apart_from_the_printed_ones():
+    """The paper prints 0.321 ± 0.026 for BC from one CartPole trajectory, and nothing for two."""
+    spread = np.array([[-0.05, 0.05]] * 5)  # a standard error of 0.0167; with the paper's, two are 0.062
+    assert paper.printed("CartPole-v1", 1, "bc") == (0.321, 0.026)
+    assert not paper.differs(result("bc", 1, 0.321 + 0.06 + spread))
+    assert paper.differs(result("bc", 1, 0.321 + 0.064 + spread))
+    assert paper.differs(result("bc", 1, 0.321 - 0.064 + spread))
+    assert paper.printed("CartPole-v1", 2, "bc") is None
+    assert not paper.differs(result("bc", 2, spread))
+    assert not paper.differs(result("majority", 1, spread))
+    every = [
+        paper.printed(task, n, m) for task in ("CartPole-v1", "Acrobot-v1") for n in (1, 15) for m in paper.METHODS
+    ]
+    assert None not in every
