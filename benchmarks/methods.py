@@ -11,8 +11,8 @@ from benchmarks.workload import make_cell
 from sbil import algorithms
 from sbil.training import Report, train_many
 
-# DSFN trains inside its rounds: a round, and its warm start, are timed with a fraction of their gradient steps.
-FRACTION = 100
+# DSFN trains inside its rounds: rounds with two small shares of their gradient steps are timed, the rest is the slope.
+FRACTIONS = (100, 50)
 
 
 def run(settings: Settings, keep: Keep) -> None:
@@ -44,14 +44,21 @@ def steps(name: str, runs: int, length: int, repeats: int) -> Record:
 
 
 def dsfn(runs: int, repeats: int) -> Record:
-    """Rounds with a fraction of their gradient steps; the warm start by the share of them it has."""
+    """A round costs what is the same at every length, and so much a gradient step; the warm start is TRIL's."""
     default = algorithms.DSFNConfig()
-    parts = ("warm_updates", "feature_updates", "value_updates")
-    small = algorithms.DSFNConfig(**{part: getattr(default, part) // FRACTION for part in parts})
-    rounds, first = timed("dsfn", small, runs, 1, repeats)
-    warm = steps("tril", runs, 200, repeats)["seconds a run"]
-    warm_run = median(warm) * default.warm_updates / algorithms.get("tril").budget("default")
-    seconds = [each * FRACTION * default.rounds / runs + warm_run for each in rounds]
+    parts = ("feature_updates", "value_updates")
+    pieces = []
+    for fraction in FRACTIONS:
+        small = {part: getattr(default, part) // fraction for part in parts}
+        config = algorithms.DSFNConfig(warm_updates=1, **small)
+        rounds, first = timed("dsfn", config, runs, 1, repeats)
+        pieces.append(rounds)
+    short, longer = (1 / fraction for fraction in FRACTIONS)
+    slopes = [(b - a) / (longer - short) for a, b in zip(*pieces, strict=True)]
+    whole = [a + slope * (1 - short) for a, slope in zip(pieces[0], slopes, strict=True)]
+    warm = median(steps("tril", runs, 200, repeats)["seconds a run"])
+    warm *= default.warm_updates / algorithms.get("tril").budget("default")
+    seconds = [each * default.rounds / runs + warm for each in whole]
     return {"updates": default.rounds, "seconds a run": seconds, "first": first}
 
 

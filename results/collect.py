@@ -6,6 +6,7 @@ python results/collect.py grid/    add the cells of a folder that `sbil reproduc
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import publish
 
@@ -22,8 +23,11 @@ def main() -> None:
     for name in sorted({publish.name_of(result) for result in found}):
         new = [result for result in found if publish.name_of(result) == name]
         path = HERE / f"{name}.csv"
-        known = {str(result.cell.method) for result in new}
-        rows = [row for row in publish.rows_of(path) if row["method"] not in known] if path.exists() else []
+        known = [(str(result.cell.method), str(result.cell.size)) for result in new]
+        if len(set(known)) < len(known):
+            sys.exit(f"{sys.argv[1]} holds a cell of {name} twice, with other settings; bring the files of one grid.")
+        old = publish.rows_of(path) if path.exists() else []
+        rows: list[dict[str, Any]] = [row for row in old if (row["method"], row["size"]) not in known]
         rows += tables.run_rows(new)
         order = {method: place for place, method in enumerate(publish.NAMES)}
         numbers = ("size", "draw", "initialisation")

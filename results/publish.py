@@ -132,7 +132,7 @@ def full() -> str:
 
 def beside_the_paper(result: Result) -> str:
     """Mean ± standard error, marked where the paper prints something else for this method."""
-    mark = " †" if str(result.cell.method) in paper.METHODS and paper.differs(result) else ""
+    mark = " †" if str(result.cell.method) in (*paper.METHODS, "edm:paper") and paper.differs(result) else ""
     return tables.with_error(result) + mark
 
 

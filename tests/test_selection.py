@@ -117,6 +117,21 @@ def test_a_single_decision_takes_the_first_candidate():
     dataset = make_dataset(probes.demonstrations(lengths=(1,)), [np.array([0])])
     found = select("bc", SPEC, [TINY, dataclasses.replace(TINY, weight_decay=1.0)], dataset, KEYS[:1], 5)
     assert found.chosen.tolist() == [0]
+    assert np.isnan(found.losses).all()
+
+
+def test_folds_that_leave_nothing_to_learn_from_are_left_out():
+    """Only the first trajectory has successors: without it RCAL has no triple."""
+    states = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    whole, *pairs = (
+        Trajectory(states, np.arange(8, dtype=np.int32) % 2),
+        *(Trajectory(states[i : i + 1], np.array([i % 2], np.int32)) for i in range(2)),
+    )
+    demonstrations = Demonstrations((whole, *pairs), ("no", "yes"))
+    dataset = make_dataset(demonstrations, [np.arange(3)])
+    config = probes.small(ALGORITHMS["rcal"].config)
+    found = select("rcal", spec_of(demonstrations), [config, config], dataset, KEYS[:1], 5)
+    assert np.isfinite(found.losses).all()
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
@@ -143,6 +158,8 @@ def test_candidates_are_named_by_what_is_particular():
     assert list(candidates("bc")) == [""]
     with pytest.raises(UserError, match="weight_decay"):
         candidates("bc", "default", ("weight_decay=0/x",))
+    with pytest.raises(UserError, match="2 times"):
+        candidates("bc", "default", ("weight_decay=0/1", "weight_decay=3"))
     with pytest.raises(UserError, match="name=value"):
         candidates("bc", "default", ("weight_decay",))
 

@@ -76,7 +76,7 @@ def fit_watched(
     """`fit`, with the share done and a report after every chunk, and the training record beside the policy."""
     entry, candidates = algorithms.get(algorithm), algorithms.candidates(algorithm, preset, settings)
     configs = list(candidates.values())
-    updates = entry.budget(preset) if updates is None else updates
+    updates = algorithms.updates_for(algorithm, preset, configs, updates)
     everything = [np.arange(len(demonstrations))]
     dataset = make_dataset(demonstrations, everything, thin=thin, thin_offset=thin_offset)
     algorithms.require(algorithm, dataset)

@@ -122,9 +122,9 @@ class Scaling(NamedTuple):
 
 
 def scaling(dataset: Dataset) -> Scaling:
-    """The scaling that standardises a run's labelled states; 0.001 keeps constant columns finite."""
+    """The scaling that standardises a run's labelled states; a constant column is only centred."""
     mean, deviation = dataset.moments()
-    return Scaling(mean, deviation + 1e-3)
+    return Scaling(mean, jnp.where(deviation > 1e-6 * (1 + jnp.abs(mean)), deviation + 1e-3, 1.0))
 
 
 def energy(logits: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:

@@ -29,7 +29,7 @@ class Selection(NamedTuple):
     """What R runs chose among C candidates."""
 
     candidates: tuple[Any, ...]
-    losses: np.ndarray  # [R, C], held-out log-loss a decision; infinite where training diverged
+    losses: np.ndarray  # [R, C], held-out log-loss a decision; infinite where training diverged, NaN where none is
     chosen: np.ndarray  # [R], the number of the candidate with the smallest loss
 
     @property
@@ -78,10 +78,11 @@ def select(
     """For every run of `dataset`, the candidate settings with the smallest log-loss on decisions held out.
 
     watch: called with the share of the work that is done, and the latest report.
-    A run of a single decision has nothing to hold out and takes the first candidate.
+    A run that has nothing to hold out, or would be left with data that the algorithm cannot use, takes the first
+    candidate; its losses are NaN.
     """
     entry, runs = algorithms.get(algorithm), len(keys)
-    parts = folds_of(dataset, folds)
+    parts = [part for part in folds_of(dataset, folds) if _usable(algorithm, dataset, part)]
     capacity = dataset.labelled.indices.shape[1]
     total, count = np.zeros((runs, len(candidates))), np.zeros(runs)
     for part in parts:
@@ -100,7 +101,6 @@ def select(
         members = np.array([part.run for part, _ in group])
         unlabelled = Rows(dataset.unlabelled.indices[members], dataset.unlabelled.size[members])
         sample = Dataset(dataset.pool, _rows([part.training for part, _ in group], capacity), unlabelled)
-        algorithms.require(algorithm, sample)
         config = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(candidates[c] for _, c in group))
         own = _keys(keys[members], jnp.array([part.number for part, _ in group]))
         trained = train_many(entry.make, spec, config, sample, own, updates, report, chunk=entry.chunk)
@@ -110,8 +110,18 @@ def select(
         for (part, number), loss in zip(group, losses, strict=True):
             total[part.run, number] += loss
         done += len(group)
-    losses = total / np.maximum(count, 1)[:, None]
-    return Selection(tuple(candidates), losses, losses.argmin(axis=1))
+    losses = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], np.nan)
+    return Selection(tuple(candidates), losses, total.argmin(axis=1))
+
+
+def _usable(algorithm: str, dataset: Dataset, part: Fold) -> bool:
+    """Whether the algorithm can learn from what a fold leaves."""
+    rows = Rows(part.training.astype(np.int32), np.int32(len(part.training)))  # type: ignore[arg-type]
+    try:
+        algorithms.require(algorithm, Dataset(dataset.pool, rows, rows))
+    except UserError:
+        return False
+    return True
 
 
 def _groups(jobs: list[Any]) -> list[list[Any]]:

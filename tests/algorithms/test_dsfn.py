@@ -235,13 +235,15 @@ def phi(state):
 
 @pytest.mark.parametrize(("thin", "offset", "draw"), [(1, 0, [5, 2, 0]), (3, 0, [6, 7, 5]), (3, 2, [6, 1, 0])])
 def test_feature_expectations_of_the_demonstrator_are_monte_carlo(thin, offset, draw):
-    """Time starts anew in every trajectory, with its first step that is kept; a kept step stands for `thin` of them."""
+    """Time starts anew in every trajectory, with its first step that is kept; a kept step stands for `thin` of them,
+    the last one, where nothing truly ended, for all that would have followed."""
     state = init(SMALL, KEY, walks(draw, thin=thin, thin_offset=offset))
     features, total = phi(state), 0
     for number in draw:
         for step in range(offset, len(WALKS[number]), thin):
             pair = WALKS[number].observations[step].argmax(), WALKS[number].actions[step]
-            total += (1 - DISCOUNT**thin) * DISCOUNT ** (step - offset) * features[pair]
+            cut = step + thin >= len(WALKS[number]) and not (WALKS[number].terminal and step == len(WALKS[number]) - 1)
+            total += (1 if cut else 1 - DISCOUNT**thin) * DISCOUNT ** (step - offset) * features[pair]
     np.testing.assert_allclose(state.demonstrated, total / len(draw), atol=1e-5)
 
 

@@ -173,7 +173,7 @@ def test_train_chooses_settings_and_says_which(demos, folder, capsys):
 
 def test_a_preset_brings_its_budget(demos, folder, capsys):
     main(["train", "majority", "--data", str(demos), "--out", str(folder / "majority")])
-    assert "(majority, 1 updates" in capsys.readouterr().out
+    assert "(majority, 1 update," in capsys.readouterr().out
     policy = json.loads((folder / "majority" / "policy.json").read_text())
     assert policy["provenance"]["updates"] == 1
 
@@ -291,6 +291,9 @@ def test_bad_names(capsys, folder, demos, policy):
         capsys, "reproduce", "--env", "CartPole-v1", "--algorithms", "dagger", "--out", out
     )
     assert "--sizes" in refusal(capsys, "reproduce", "--env", "CartPole-v1", "--sizes", "one", "--out", out)
+    for words in (("dsfn", "--updates", "11"), ("dsfn+rounds=3", "--updates", "4")):
+        words = ("reproduce", "--env", "CartPole-v1", "--out", out, "--algorithms", *words)
+        assert "rounds" in refusal(capsys, *words)
     for pairs in ("ppo", "ppo:sampled:twice", "", "ppo:greedy,ppo:greedy"):
         words = ("reproduce", "--env", "CartPole-v1", "--demonstrators", pairs, "--out", out)
         assert "--demonstrators" in refusal(capsys, *words)

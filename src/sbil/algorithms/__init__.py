@@ -1,5 +1,6 @@
 """The algorithms, one file each, and their names."""
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
@@ -58,12 +59,29 @@ def configure(name: str, preset: str = "default", settings: tuple[str, ...] = ()
 def candidates(name: str, preset: str = "default", settings: tuple[str, ...] = ()) -> dict[str, Any]:
     """All Configs that the settings allow, values being separated by slashes, by what is particular to each."""
     words = [word.partition("=") for word in settings]
+    names = [setting for setting, _, _ in words]
+    for setting in names:
+        if names.count(setting) > 1:
+            raise UserError(f"--set {setting} is given {names.count(setting)} times; give it once.")
     choices = [[f"{setting}{equals}{value}" for value in values.split("/")] for setting, equals, values in words]
     found = {}
     for choice in product(*choices):
         particular = [word for word, others in zip(choice, choices, strict=True) if len(others) > 1]
         found["+".join(particular)] = configure(name, preset, choice)
     return found
+
+
+def updates_for(name: str, preset: str, configs: Iterable[Any], updates: int | None) -> int:
+    """The updates to make: those asked for, or the preset's own number. More rounds than there are, are refused."""
+    entry, configs = get(name), list(configs)
+    if updates is None:
+        return entry.budget(preset, configs)
+    if any(hasattr(config, "rounds") for config in configs) and updates > entry.budget(preset, configs):
+        raise UserError(
+            f"one update of {name} is one of its rounds, of which its settings allow {entry.budget(preset, configs)}. "
+            f"Got {updates} updates; leave them out, or set rounds."
+        )
+    return updates
 
 
 def require(name: str, dataset: Dataset) -> None:
@@ -90,5 +108,6 @@ def require(name: str, dataset: Dataset) -> None:
 __all__ = [
     "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "Entry", "MajorityConfig", "RCALConfig",
     "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn",
-    "edm", "get", "majority", "random", "rcal", "require", "settings_of", "tril", "value_dice", "value_dice_exact",
+    "edm", "get", "majority", "random", "rcal", "require", "settings_of", "tril", "updates_for", "value_dice",
+    "value_dice_exact",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import (
     Any,
     Literal,
@@ -54,9 +54,10 @@ class Entry(NamedTuple):
     uses_states: bool = False  # whether state-only observations help it
     chunk: int = 500  # updates between two reports
 
-    def budget(self, preset: str) -> int:
-        """How many updates a preset asks for."""
-        return self.updates.get(preset, self.updates["default"])
+    def budget(self, preset: str, configs: Iterable[Any] = ()) -> int:
+        """How many updates a preset asks for; what works in rounds makes as many as its settings say."""
+        rounds = [config.rounds for config in configs if hasattr(config, "rounds")]
+        return max(rounds, default=self.updates.get(preset, self.updates["default"]))
 
 
 def setting(
@@ -100,8 +101,8 @@ def _problem(value: Any, hint: Any, limits: Any) -> str:
     if hint is bool:
         return "" if isinstance(value, bool) else "True or False"
     if get_origin(hint) is tuple:
-        good = isinstance(value, tuple) and all(type(v) is int and v > 0 for v in value)
-        return "" if good else "a tuple of whole numbers from 1"
+        good = isinstance(value, tuple) and all(type(v) is int and v > 0 for v in value) and len(value) >= limits["low"]
+        return "" if good else f"a tuple of {'one or more ' * (limits['low'] > 0)}whole numbers from 1"
     if hint is float and not isinstance(value, (int, float, str, bool, list, tuple, dict)):
         return ""  # an array, a tracer, or a placeholder of a tree transformation
     number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -39,7 +39,7 @@ class DSFNConfig:
     held_out: float = setting(0.2, "share of the steps kept to choose among the policies found", high=1)
     target_rate: float = setting(0.01, "how fast target networks follow", high=1)
     hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the successor features and of Q")
-    trunk: tuple[int, ...] = setting((128, 64), "layers of the warm start; the last gives the features")
+    trunk: tuple[int, ...] = setting((128, 64), "layers of the warm start; the last gives the features", low=1)
     head: tuple[int, ...] = setting((128,), "hidden layers of each head of the warm start")
     dynamics: float = setting(1.4, "weight of the prediction of the next state in the warm start")
     warm_updates: int = setting(50_000, "gradient steps of the warm start", low=1)
@@ -107,11 +107,16 @@ def nearest_in_hull(
 
 
 def discounted_weights(
-    time: Int[Array, " rows"], trajectory: Int[Array, " rows"], mask: Bool[Array, " rows"], discount: float | Array
+    time: Int[Array, " rows"],
+    trajectory: Int[Array, " rows"],
+    terminal: Bool[Array, " rows"],
+    mask: Bool[Array, " rows"],
+    discount: float | Array,
 ) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
     """((1 - discount) * discount^t for every row, which rows begin a trajectory).
 
-    t counts from the first row of each trajectory. Where steps were thinned, a kept one stands for all up to the next.
+    t counts from the first row of each trajectory. Where steps were thinned, a kept one stands for all up to the next;
+    the last one, unless it is a true end, for all that would have followed: as where successor features bootstrap.
     """
     number = jnp.arange(len(time))
     gap = time - jnp.roll(time, 1)
@@ -119,8 +124,9 @@ def discounted_weights(
     stride = jnp.min(gap, where=follows, initial=jnp.iinfo(time.dtype).max)
     stride = jnp.where(follows.any(), stride, 1)
     start = jax.lax.cummax(jnp.where(follows, 0, number))
-    weights = (1 - discount**stride) * discount ** (time - time[start])
-    return jnp.where(mask, weights, 0.0), mask & ~follows
+    goes_on = jnp.roll(follows, -1) & (number < len(time) - 1)
+    share = jnp.where(goes_on | terminal, 1 - discount**stride, 1.0)
+    return jnp.where(mask, share * discount ** (time - time[start]), 0.0), mask & ~follows
 
 
 def descend(
@@ -229,6 +235,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         training = every.where(~kept_out)
         held_out = every.where(kept_out | ~kept_out.any())
         steps = pool.transitions(rows.indices)
+        learnt = steps.known & ~kept_out & rows.mask
         learnable = Dataset(pool, Rows(rows.indices[training.indices], training.size), dataset.unlabelled)
         started = warm.init(jax.random.fold_in(key, 0), learnable)
         state = jax.lax.fori_loop(
@@ -238,7 +245,8 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
             started,
         )
         table = make_table(steps, state.heads, state.scaling, spec.actions)
-        weights, first = discounted_weights(steps.time, pool.trajectory[rows.indices], rows.mask, config.discount)
+        trajectory = pool.trajectory[rows.indices]
+        weights, first = discounted_weights(steps.time, trajectory, steps.terminal, rows.mask, config.discount)
         usable = jnp.where(kept_out, 0.0, weights)
         mean = jnp.where(rows.mask[:, None], table.features, 0.0).T @ usable / jnp.maximum(usable.sum(), 1e-12)
         demonstrated = mean * weights.sum() / jnp.maximum(first.sum(), 1)
@@ -246,7 +254,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         return DSFNState(
             heads=state.heads,
             scaling=state.scaling,
-            training=every.where(steps.known & (~kept_out | ~(steps.known & ~kept_out & rows.mask).any())),
+            training=every.where(jnp.where(learnt.any(), learnt, steps.known)),
             held_out=held_out,
             demonstrated=demonstrated,
             found=jnp.zeros((config.rounds, len(demonstrated))),
@@ -266,7 +274,8 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         rows = dataset.labelled
         steps = dataset.pool.transitions(rows.indices)
         table = make_table(steps, state.heads, state.scaling, spec.actions)
-        _, first = discounted_weights(steps.time, dataset.pool.trajectory[rows.indices], rows.mask, config.discount)
+        trajectory = dataset.pool.trajectory[rows.indices]
+        _, first = discounted_weights(steps.time, trajectory, steps.terminal, rows.mask, config.discount)
         # mu_i, exactly over the actions at the initial states.
         psi, feature_loss = successor_features(
             jax.random.fold_in(key, 0), table, state.training, policy(state, table.next_state), config

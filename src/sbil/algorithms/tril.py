@@ -25,7 +25,7 @@ class TRILConfig:
 
     learning_rate: float = setting(3e-4, "step of Adam", open_low=True)
     batch: int = setting(64, "triples per update", low=1)
-    trunk: tuple[int, ...] = setting((128, 64), "layers that both heads share; the last gives the features phi")
+    trunk: tuple[int, ...] = setting((128, 64), "layers that both heads share; the last gives the features phi", low=1)
     head: tuple[int, ...] = setting((128,), "hidden layers of each head")
     dynamics: float = setting(1.4, "weight of the prediction of the next state; 0 is behavioural cloning")
 

@@ -168,7 +168,8 @@ def dice(spec: Spec, config: Any, critic_sizes: tuple[int, ...], nu: Nu, act: Ac
         up = jax.tree.map(lambda g, o: config.orthogonality * o - g, up, straighten)
         actor_step, actor_state = actor_optimiser.update(up, state.actor_optimiser)
         critic_step, critic_state = critic_optimiser.update(down, state.critic_optimiser)
-        policy_loss = cross_entropy(logits, batch.action.argmax(axis=-1)).mean()
+        real = batch.state[:, -1] == 0
+        policy_loss = cross_entropy(logits, batch.action.argmax(axis=-1)).sum(where=real) / jnp.maximum(real.sum(), 1)
         return state._replace(
             actor=optax.apply_updates(state.actor, actor_step),
             critic=optax.apply_updates(state.critic, critic_step),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sbil.experiments import Cell, Result
+    from sbil.experiments import Cell, Method, Result
     from sbil.training import Report
 
 
@@ -54,7 +54,6 @@ class Command:
 def run(command: Command) -> None:
     """Run what is missing, then print the table and write it beside the results."""
     from sbil import files
-    from sbil.algorithms import get
     from sbil.cli.progress import console
     from sbil.experiments import Cell, Method
     from sbil.reports import figures, tables
@@ -69,14 +68,14 @@ def run(command: Command) -> None:
             size=size,
             draws=command.draws,
             initialisations=command.seeds,
-            updates=get(method.algorithm).budget(method.preset) if command.updates is None else command.updates,
+            updates=updates_for(method, command.updates),
             episodes=command.episodes,
         )
         for demonstrator, mode in demonstrators(command.demonstrators)
         for method in map(Method.parse, command.algorithms.split(","))
         for size in sizes(command.sizes)
     ]
-    results = run_cells(cells, command.out)
+    results = run_cells(list(dict.fromkeys(cells)), command.out)
     names = []
     for demonstrator, mode in demonstrators(command.demonstrators):
         here = [result for result in results if (result.cell.demonstrator, result.cell.mode) == (demonstrator, mode)]
@@ -92,6 +91,14 @@ def run(command: Command) -> None:
     for name in names:
         print(f"wrote {command.out / name}.md, .csv (one line a run) and .png")
     print("the files of the cells hold every episode")
+
+
+def updates_for(method: "Method", asked: int | None) -> int:
+    """The updates of a method's cells."""
+    from sbil import algorithms
+
+    candidates = algorithms.candidates(method.algorithm, method.preset, method.settings)
+    return algorithms.updates_for(method.algorithm, method.preset, candidates.values(), asked)
 
 
 def demonstrators(text: str) -> list[tuple[str, str]]:

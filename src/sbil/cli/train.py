@@ -30,7 +30,8 @@ EXAMPLES = (
 class Command:
     """Train a policy on recorded demonstrations and write it to a folder.
 
-    An interrupted training goes on where it was when the same command is given again.
+    An interrupted training goes on where it was when the same command is given again; a choice among settings is
+    made anew.
     """
 
     algorithm: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")]
@@ -146,13 +147,15 @@ def report(command: Command, policy: "Policy", scores: dict[str, dict[str, float
         more = {"selection": selection} if selection else {}
         print(json.dumps({"policy": str(command.out), "seconds": round(trained.seconds, 2), **scores, **more}))
         return
-    print(f"wrote {command.out} ({command.algorithm}, {trained.updates[-1]} updates, {trained.seconds:.1f} s)")
+    count = int(trained.updates[-1])
+    plural = "s" * (count > 1)
+    print(f"wrote {command.out} ({command.algorithm}, {count} update{plural}, {trained.seconds:.1f} s)")
     if selection:
         losses = ", ".join(
-            f"{words}: {'diverged' if loss is None else format(loss, '.3f')}"
+            f"{words}: {'none' if loss is None else format(loss, '.3f')}"
             for words, loss in selection["held_out_log_loss"].items()
         )
-        print(f"chose {selection['chosen']} by held-out log-loss ({losses})")
+        print(f"chose {selection['chosen']} by held-out log-loss ({losses}; none: it diverged or nothing was held out)")
     for name, score in scores.items():
         print(
             f"{name.replace('_', '-')} decisions: {score['accuracy']:.1%} agreement on {score['steps']} steps, "
