@@ -166,6 +166,8 @@ def seconds() -> str:
     lines = ["| method | task | updates | choosing settings, s a run | training, s a run | runs at once |"]
     lines.append("| --- | --- | --- | --- | --- | --- |")
     for key, time in json.loads((HERE / "benchmarks" / "grid-seconds.json").read_text()).items():
+        if time["platform"] == "cpu":
+            continue
         environment, _, thin, method = key.split(" ", 3)
         selection = f"{time['selection_seconds_a_run']:.3f}" if time["selection_seconds_a_run"] > 0.0005 else ""
         training = f"{time['training_seconds_a_run']:.3f}"
@@ -182,7 +184,7 @@ def difference_table(results: Sequence[Result]) -> str:
     lines = [["method", *map(str, sizes)], ["---"] * (len(sizes) + 1)]
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = {row["size"]: row for row in rows if row["method"] == method}
-        lines.append([method, *(difference(mine[size]) for size in sizes)])
+        lines.append([method, *(difference(mine[size]) if size in mine else "" for size in sizes)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
