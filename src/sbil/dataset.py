@@ -100,6 +100,11 @@ class Dataset(NamedTuple):
         """A minibatch of labelled steps."""
         return self.pool.transitions(self.labelled.sample(key, count))
 
+    def runs(self, members: np.ndarray) -> "Dataset":
+        """What the given ones of many runs learn from."""
+        rows = self.labelled, self.unlabelled
+        return Dataset(self.pool, *(Rows(r.indices[members], r.size[members]) for r in rows))
+
     @property
     def triples(self) -> Rows:
         """The labelled steps of which it is known what came next. For `init`, as `Rows.where` is."""
@@ -218,12 +223,16 @@ def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_
 
 
 def _rows(parts: list[np.ndarray], draws: list[np.ndarray], capacity: int | None) -> Rows:
-    chosen = [np.concatenate([parts[int(i)] for i in draw] or [np.array([], int)]) for draw in draws]
+    return padded([np.concatenate([parts[int(i)] for i in draw] or [np.array([], int)]) for draw in draws], capacity)
+
+
+def padded(chosen: list[np.ndarray], capacity: int | None = None) -> Rows:
+    """Rows of several runs, stacked and padded to `capacity` (default: what the longest needs)."""
     sizes = np.array([len(rows) for rows in chosen])
     width = int(sizes.max()) if capacity is None else capacity
     if sizes.max() > width:
         raise UserError(f"a draw has {sizes.max()} rows and the capacity is {width}; give a larger capacity.")
-    indices = np.zeros((len(draws), width), np.int32)
+    indices = np.zeros((len(chosen), width), np.int32)
     for row, rows in zip(indices, chosen, strict=True):
         row[: len(rows)] = rows
     return Rows(jnp.asarray(indices), jnp.asarray(sizes, jnp.int32))

@@ -14,7 +14,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.keys import named
 from sbil.policy import Policy
-from sbil.selection import FOLDS, select
+from sbil.selection import FOLDS, select, share_of_work
 from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
 
@@ -82,9 +82,8 @@ def fit_watched(
     algorithms.require(algorithm, dataset)
     keys = jnp.stack([named("fit", seed)])
     spec = spec_of(demonstrations)
-    config, selecting, selection = configs[0], 0.0, None
+    config, selecting, selection = configs[0], share_of_work(len(configs)), None
     if len(configs) > 1:
-        selecting = 1 - 1 / (1 + FOLDS * len(configs))
         early = (lambda share, report: watch(selecting * share, report)) if watch else None
         selection = select(algorithm, spec, configs, dataset, keys, updates, watch=early)
         config = selection.configs[0]

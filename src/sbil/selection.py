@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from sbil import algorithms
 from sbil.algorithms.base import cross_entropy
-from sbil.dataset import Dataset, Pool, Rows, Spec
+from sbil.dataset import Dataset, Pool, Rows, Spec, padded
 from sbil.errors import UserError
 from sbil.training import Report, train_many
 
@@ -88,23 +88,20 @@ def select(
     for part in parts:
         count[part.run] += len(part.held_out)
     jobs = [(part, number) for number in range(len(candidates)) for part in parts]
-    kinds: dict[Any, list[tuple[Fold, int]]] = {}
-    for part, number in jobs:
-        kinds.setdefault(jax.tree.structure(candidates[number]), []).append((part, number))
+    kinds = alike([candidates[number] for _, number in jobs])
     done = 0
-    for group in (group for kind in kinds.values() for group in _groups(kind)):
+    for group in (group for kind in kinds for group in _groups([jobs[place] for place in kind])):
 
         def report(latest: Report, done: int = done, group: int = len(group)) -> None:
             if watch:
                 watch((done + group * latest.update / latest.updates) / len(jobs), latest)
 
         members = np.array([part.run for part, _ in group])
-        unlabelled = Rows(dataset.unlabelled.indices[members], dataset.unlabelled.size[members])
-        sample = Dataset(dataset.pool, _rows([part.training for part, _ in group], capacity), unlabelled)
+        sample = dataset.runs(members)._replace(labelled=padded([part.training for part, _ in group], capacity))
         config = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(candidates[c] for _, c in group))
         own = _keys(keys[members], jnp.array([part.number for part, _ in group]))
         trained = train_many(entry.make, spec, config, sample, own, updates, report, chunk=entry.chunk)
-        held_out = _rows([part.held_out for part, _ in group], capacity)
+        held_out = padded([part.held_out for part, _ in group], capacity)
         losses = np.asarray(_held_out_loss(trained.states.network, held_out, dataset.pool), np.float64)
         losses[trained.diverged | ~np.isfinite(losses)] = np.inf
         for (part, number), loss in zip(group, losses, strict=True):
@@ -112,6 +109,19 @@ def select(
         done += len(group)
     losses = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], np.nan)
     return Selection(tuple(candidates), losses, total.argmin(axis=1))
+
+
+def alike(configs: Sequence[Any]) -> list[np.ndarray]:
+    """The places of configs that one program can train, group by group: they differ in floats only."""
+    kinds: dict[Any, list[int]] = {}
+    for place, config in enumerate(configs):
+        kinds.setdefault(jax.tree.structure(config), []).append(place)
+    return [np.array(places) for places in kinds.values()]
+
+
+def share_of_work(candidates: int) -> float:
+    """What choosing takes of all work; the rest is the training itself."""
+    return 1 - 1 / (1 + FOLDS * candidates) if candidates > 1 else 0.0
 
 
 def _usable(algorithm: str, dataset: Dataset, part: Fold) -> bool:
@@ -129,13 +139,6 @@ def _groups(jobs: list[Any]) -> list[list[Any]]:
     most = MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS
     size = -(-len(jobs) // -(-len(jobs) // most))
     return [jobs[start : start + size] for start in range(0, len(jobs), size)]
-
-
-def _rows(parts: list[np.ndarray], capacity: int) -> Rows:
-    indices = np.zeros((len(parts), capacity), np.int32)
-    for row, part in zip(indices, parts, strict=True):
-        row[: len(part)] = part
-    return Rows(jnp.asarray(indices), jnp.asarray([len(part) for part in parts], jnp.int32))
 
 
 @jax.jit

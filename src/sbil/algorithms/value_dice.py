@@ -11,7 +11,7 @@ absorbing state.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +24,8 @@ from sbil.networks import MLP, Scaling, features_of, orthogonal_mlp, scaling
 
 
 @config
-class ValueDICEConfig:
-    """Settings of ValueDICE."""
+class DICEConfig:
+    """Settings of both forms of ValueDICE."""
 
     actor_learning_rate: float = setting(1e-5, "step of Adam for the policy", open_low=True)
     critic_learning_rate: float = setting(1e-3, "step of Adam for nu", open_low=True)
@@ -34,6 +34,12 @@ class ValueDICEConfig:
     discount: float = setting(0.99, "discount", "gamma", high=1)
     gradient_penalty: float = setting(10.0, "weight of the gradient penalty on nu")
     orthogonality: float = setting(1e-4, "weight of the orthogonal regulariser of the policy")
+
+
+@config
+class ValueDICEConfig(DICEConfig):
+    """Settings of ValueDICE."""
+
     temperature: float = setting(1.0, "temperature of the Gumbel-softmax draws", open_low=True)
     straight_through: bool = setting(False, "draw one-hot actions, with the gradient of the soft ones")
 
@@ -127,7 +133,7 @@ Act = Callable[[PRNGKeyArray, Array], Float[Array, "batch actions"]]  # (key, lo
 Slopes = Callable[[MLP, Array, Array], Float[Array, "batch inputs"]]  # of nu, at states and actions
 
 
-def dice(spec: Spec, config: Any, critic_sizes: tuple[int, ...], nu: Nu, act: Act, slopes: Slopes) -> Algorithm:
+def dice(spec: Spec, config: DICEConfig, critic_sizes: tuple[int, ...], nu: Nu, act: Act, slopes: Slopes) -> Algorithm:
     """The saddle point as three pure functions, for one way to value actions and one to choose them."""
     actor_optimiser = optax.adam(config.actor_learning_rate)
     critic_optimiser = optax.adam(config.critic_learning_rate)

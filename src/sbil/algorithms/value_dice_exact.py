@@ -11,23 +11,15 @@ draw inside the exponential, and what nu can learn by telling relaxed actions fr
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, config, setting
-from sbil.algorithms.value_dice import dice
+from sbil.algorithms.base import Algorithm, config
+from sbil.algorithms.value_dice import DICEConfig, dice
 from sbil.dataset import Spec
 from sbil.networks import MLP, features_of
 
 
 @config
-class ValueDICEExactConfig:
+class ValueDICEExactConfig(DICEConfig):
     """Settings of ValueDICE with exact expectations."""
-
-    actor_learning_rate: float = setting(1e-5, "step of Adam for the policy", open_low=True)
-    critic_learning_rate: float = setting(1e-3, "step of Adam for nu", open_low=True)
-    batch: int = setting(64, "triples per update", low=1)
-    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the policy and of nu")
-    discount: float = setting(0.99, "discount", "gamma", high=1)
-    gradient_penalty: float = setting(10.0, "weight of the gradient penalty on nu")
-    orthogonality: float = setting(1e-4, "weight of the orthogonal regulariser of the policy")
 
 
 def nu(critic: MLP, state: Array, action: Array) -> Array:

@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from sbil import algorithms, devices, environments
-from sbil.dataset import Dataset, Rows, Spec, capacity_for, make_dataset, spec_of
+from sbil.dataset import Dataset, Spec, capacity_for, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations
 from sbil.evaluation import Policies, call, evaluate
 from sbil.experiments.cell import SIZES, Cell, Result, demonstrations_for
 from sbil.experiments.store import Store
 from sbil.keys import named
-from sbil.selection import FOLDS, select
+from sbil.selection import alike, select, share_of_work
 from sbil.training import Report, train_many
 
 Watch = Callable[[Sequence[Cell], float, Report], None]  # (cells, share of their work that is done, latest report)
@@ -84,8 +84,7 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
                 watch(cells, share + (1 - share) * part, latest)
 
         config = jax.tree.map(lambda *values: np.array(values, np.float32), *(configs[member] for member in members))
-        rows = dataset.labelled, dataset.unlabelled
-        own = Dataset(dataset.pool, *(Rows(r.indices[members], r.size[members]) for r in rows))
+        own = dataset.runs(members)
         trained = train_many(entry.make, spec, config, own, keys[members], one.updates, report, chunk=entry.chunk)
         started = time.perf_counter()
         policies = Policies(call, trained.states.network)
@@ -139,7 +138,7 @@ def choose(
     one, candidates = cells[0], list(cells[0].candidates.values())
     if len(candidates) == 1:
         return np.zeros(len(keys), int), 0.0
-    share = 1 - 1 / (1 + FOLDS * len(candidates))  # the rest is the training itself
+    share = share_of_work(len(candidates))
 
     def report(done: float, latest: Report) -> None:
         if watch:
@@ -147,11 +146,3 @@ def choose(
 
     found = select(one.method.algorithm, spec, candidates, dataset, keys, one.updates, watch=report)
     return found.chosen, share
-
-
-def alike(configs: Sequence[Any]) -> list[np.ndarray]:
-    """The numbers of configs that one program can train, group by group."""
-    kinds: dict[Any, list[int]] = {}
-    for number, config in enumerate(configs):
-        kinds.setdefault(jax.tree.structure(config), []).append(number)
-    return [np.array(members) for members in kinds.values()]
