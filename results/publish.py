@@ -4,48 +4,19 @@ python results/publish.py            write the figures, and the tables into READ
 python results/publish.py --check    fail if they are not what the runs say
 """
 
-import csv
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
-import numpy as np
-
-from sbil.experiments import Cell, Method, Result
+from sbil.experiments import Result, store
 from sbil.reports import figures, paper, tables
+from sbil.reports.names import NAMES
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DECAYS = "bc+weight_decay=0/0.1/0.3/1/3/10"
-NAMES = {
-    "bc": "BC",
-    "bc:decay": "BC, weight decay 1",
-    DECAYS: "BC, weight decay chosen",
-    "rcal": "RCAL",
-    "rcal+coefficient=1": "RCAL, coefficient 1",
-    "rcal+coefficient=0/0.01/0.1/1": "RCAL, coefficient chosen",
-    "rcal:iq_learn": "RCAL, squared (IQ-Learn)",
-    "dsfn": "DSFN",
-    "tril": "TRIL (warm start of DSFN)",
-    "value_dice": "ValueDICE",
-    "value_dice:long": "ValueDICE, 500,000 updates",
-    "value_dice+actor_learning_rate=1e-4": "ValueDICE, actor 1e-4",
-    "value_dice+actor_learning_rate=1e-3": "ValueDICE, actor 1e-3",
-    "value_dice+actor_learning_rate=1e-4+gradient_penalty=1": "ValueDICE, actor 1e-4, penalty 1",
-    "value_dice+straight_through=true": "ValueDICE, straight-through",
-    "value_dice_exact": "ValueDICE, exact",
-    "value_dice_exact+actor_learning_rate=1e-3": "ValueDICE, exact, actor 1e-3",
-    "edm": "EDM (our default)",
-    "edm:released": "EDM, released code",
-    "edm:paper": "EDM, as printed",
-    "edm:paper+start=unit": "EDM, as printed, chains from (-1, 1)",
-    "edm+weight=0.1/1+weight_decay=0/1": "EDM, weight and decay chosen",
-    "majority": "majority action",
-    "random": "random network",
-}
+ORDER = list(NAMES)
 DRAWN = ("bc", DECAYS, "rcal", "dsfn", "value_dice", "edm", "edm:paper")  # in the figure
 METHODS = (*DRAWN, "bc:decay")  # in the README; docs/results.md has all
 SHOWN = (
@@ -65,34 +36,14 @@ HEADLINE = (
 )
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    """The lines of a file, one a run."""
-    with path.open() as file:
-        return list(csv.DictReader(file))
+def read(setting: str) -> list[Result]:
+    """The cells of a setting; one mean return a run is enough here."""
+    return [result.summary() for result in store.read(HERE / f"{setting}.parquet")]
 
 
-def read(path: Path) -> list[Result]:
-    """The cells of a file with one line a run."""
-    cells = groupby(rows_of(path), key=lambda row: (row["method"], row["size"]))
-    return [result(list(lines)) for _, lines in cells]
-
-
-def result(rows: list[dict[str, str]]) -> Result:
-    """One cell; a run's mean return stands for its episodes."""
-    first = rows[0]
-    draws = len({row["draw"] for row in rows})
-    cell = Cell(
-        first["environment"],
-        first["demonstrator"],
-        first["mode"],
-        int(first["thin"]),
-        Method.parse(first["method"]),
-        int(first["size"]),
-        draws,
-        len(rows) // draws,
-    )
-    returns = np.array([[float(row["return"])] for row in rows])
-    return Result(cell, returns, np.array([int(row["diverged_at"]) for row in rows]), {}, {})
+def settings() -> list[str]:
+    """Every setting that was run."""
+    return sorted(path.stem for path in HERE.glob("*.parquet"))
 
 
 def named(table: str) -> str:
@@ -104,7 +55,7 @@ def named(table: str) -> str:
 
 def headline() -> str:
     """The table of the README: means with 95 % intervals."""
-    found = {(name, str(r.cell.method), r.cell.size): r for name in SHOWN for r in read(HERE / f"{name}.csv")}
+    found = {(name, str(r.cell.method), r.cell.size): r for name in SHOWN for r in read(name)}
     lines = [["", *(heading for _, _, heading in HEADLINE)], ["---"] * (len(HEADLINE) + 1)]
     for method, words in NAMES.items():
         if method in METHODS:
@@ -121,8 +72,8 @@ def shown(result: Result) -> str:
 def full() -> str:
     """Every table, as the paper prints them and with its printed rows, and the paired differences from BC."""
     parts = []
-    for path in sorted(HERE.glob("*.csv")):
-        results = read(path)
+    for setting in settings():
+        results = [result for result in read(setting) if not result.cell.unlabelled]
         table = tables.markdown(results, beside_the_paper).rstrip("\n")
         parts.append("\n".join([table, *printed_rows(results), ""]))
         parts.append("Difference from BC, run by run [95 % interval]:\n")
@@ -149,31 +100,31 @@ def printed_rows(results: Sequence[Result]) -> list[str]:
 
 
 def chosen() -> str:
-    """What the runs chose on their held-out demonstrations, counted over all sizes and runs of a setting."""
+    """What the runs chose on their held-out demonstrations, counted over the runs of a cell."""
     lines = ["| setting | method | chosen (runs) |", "| --- | --- | --- |"]
-    for path in sorted(HERE.glob("*.csv")):
-        rows = [row for row in rows_of(path) if row["chosen"]]
-        for method in dict.fromkeys(row["method"] for row in rows):
-            for size in dict.fromkeys(row["size"] for row in rows if row["method"] == method):
-                counts = Counter(r["chosen"] for r in rows if (r["method"], r["size"]) == (method, size))
-                words = ", ".join(f"{choice} ({count})" for choice, count in counts.most_common())
-                lines.append(f"| {path.stem}, n = {size} | {NAMES[method]} | {words} |")
+    for setting in settings():
+        for result in (result for result in read(setting) if result.chosen):
+            words = ", ".join(f"{choice} ({count})" for choice, count in Counter(result.chosen).most_common())
+            lines.append(f"| {setting}, n = {result.cell.size} | {NAMES[str(result.cell.method)]} | {words} |")
     return "\n".join(lines) + "\n"
 
 
 def seconds() -> str:
-    """What a run of each method took in the grid."""
+    """What a run of each method took in the grid, compilation and choosing of settings included, by task."""
     lines = ["| method | task | updates | choosing settings, s a run | training, s a run | runs at once |"]
     lines.append("| --- | --- | --- | --- | --- | --- |")
-    for key, time in json.loads((HERE / "benchmarks" / "grid-seconds.json").read_text()).items():
-        if time["platform"] == "cpu":
-            continue
-        environment, _, thin, method = key.split(" ", 3)
-        selection = f"{time['selection_seconds_a_run']:.3f}" if time["selection_seconds_a_run"] > 0.0005 else ""
-        training = f"{time['training_seconds_a_run']:.3f}"
-        task = f"{environment}, thin {thin}"
-        cells = [NAMES[method], task, f"{time['updates']:,}", selection, training, str(time["runs_per_program"])]
-        lines.append("| " + " | ".join(cells) + " |")
+    tasks: dict[tuple[str, str], list[Result]] = {}
+    for result in (result for setting in settings() for result in read(setting) if not result.cell.unlabelled):
+        if result.made_by["platform"] != "cpu":
+            task = f"{result.cell.environment}, thin {result.cell.thin}"
+            tasks.setdefault((task, str(result.cell.method)), []).append(result)
+    for (task, method), cells in sorted(tasks.items(), key=lambda entry: (entry[0][0], ORDER.index(entry[0][1]))):
+        runs = sum(len(result.cell.runs) for result in cells)
+        taken = {name: sum(result.seconds[name] for result in cells) / runs for name in ("selection", "training")}
+        selection = f"{taken['selection']:.3f}" if taken["selection"] > 0.0005 else ""
+        updates, together = cells[0].cell.updates, max(result.made_by["runs_per_program"] for result in cells)
+        words = [NAMES[method], task, f"{updates:,}", selection, f"{taken['training']:.3f}", str(together)]
+        lines.append("| " + " | ".join(words) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -214,12 +165,6 @@ def pages() -> dict[Path, str]:
     }
 
 
-def name_of(result: Result) -> str:
-    """The file of a cell's setting."""
-    cell = result.cell
-    return f"{cell.environment}-{cell.demonstrator}-{cell.mode}-thin{cell.thin}"
-
-
 def main() -> None:
     """Write, or check."""
     if "--check" in sys.argv:
@@ -227,9 +172,9 @@ def main() -> None:
         sys.exit(f"not what the runs say: {', '.join(stale)}; run python results/publish.py" if stale else 0)
     for page, text in pages().items():
         page.write_text(text)
-    every = [result for name in SHOWN for result in read(HERE / f"{name}.csv")]
+    every = [result for name in SHOWN for result in read(name) if not result.cell.unlabelled]
     drawn = [result for method in DRAWN for result in every if str(result.cell.method) == method]
-    drawn.sort(key=lambda result: SHOWN.index(name_of(result)))
+    drawn.sort(key=lambda result: SHOWN.index(result.cell.setting))
     figures.write(figures.against_size(drawn, NAMES), ROOT / "docs" / "figures" / "return_against_size.png")
 
 

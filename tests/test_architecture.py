@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "sbil"
 # From the top down, as on the page; a room may import from those before it.
 ROOMS = (
-    ("version", "errors", "files"),
+    ("version", "versions", "errors", "files"),
     ("demonstrations",),
     ("dataset",),
     ("networks",),

@@ -170,3 +170,16 @@ def test_new_folder_refuses_what_is_there(tmp_path):
             fill(tmp_path / name, "inside", overwrite)
     assert names(tmp_path / "folder") == []
     assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_what_the_killed_left_is_swept_and_nothing_else(tmp_path):
+    path = tmp_path / "file.parquet"
+    subprocess.run([sys.executable, "-c", VICTIM, path, "replace"], check=False)
+    (left,) = tmp_path.iterdir()
+    others = [left.name.replace("@", "@another-"), f".file.parquet.{os.getpid()}@{left.name.split('@')[1]}", ".x.tmp"]
+    for name in others:
+        (tmp_path / name).write_text("")
+    path.write_bytes(OLD)
+    files.sweep(tmp_path)
+    assert {found.name for found in tmp_path.iterdir()} == {*others, path.name}
+    files.sweep(tmp_path / "missing")

@@ -177,13 +177,15 @@ def make_dataset(
     thin: int = 1,
     thin_offset: int = 0,
     unlabelled: list[np.ndarray] | None = None,
+    thin_unlabelled: int = 1,
     capacity: int | None = None,
 ) -> Dataset:
     """The dataset of R runs: the pool once, and the rows of each run stacked along a leading axis.
 
     draws: the trajectories of each run whose decisions it may use; without, one run with all of them and no
         leading axis.
-    unlabelled: the trajectories of each run of which every state, but no decision, may be used.
+    unlabelled: the trajectories of each run of which states, but no decision, may be used.
+    thin_unlabelled: every how-manieth of those states is kept.
     capacity: the padded number of labelled rows (default: what the largest draw needs). Datasets of equal
         capacity share one compiled program.
     """
@@ -208,7 +210,9 @@ def make_dataset(
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
     kept = [thinned(length, thin, thin_offset) for length in lengths]
     steps = [first + keep for first, keep in zip(np.cumsum(lengths) - lengths, kept, strict=True)]
-    states = [np.arange(end - count, end) for end, count in zip(np.cumsum(visited), visited, strict=True)]
+    states = [
+        np.arange(end - count, end, thin_unlabelled) for end, count in zip(np.cumsum(visited), visited, strict=True)
+    ]
     nothing: list[np.ndarray] = [np.array([], int)] * len(draws)
     labelled = _rows(steps, draws, capacity)
     if not labelled.size.min():

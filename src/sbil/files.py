@@ -1,6 +1,7 @@
 """Writing files so that a reader sees the old one or the new one, never a part of either."""
 
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` under a temporary name, sync it to the disk, then rename it to `path`."""
     path = Path(path)
     _make_parent(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -31,6 +32,14 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, content: str) -> None:
     """`write_bytes` for text, in UTF-8."""
     write_bytes(path, content.encode())
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that processes of this machine left in a folder when they were killed."""
+    for path in folder.glob(".*.tmp"):
+        process, _, machine = path.name.removesuffix(".tmp").rpartition(".")[0].rpartition(".")[2].rpartition("@")
+        if machine == _machine() and process.isdigit() and not _alive(int(process)):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -72,6 +81,24 @@ def _make_parent(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"{path.parent} is not a folder; choose another place for {path.name}.") from None
+
+
+def _writer() -> str:
+    return f"{os.getpid()}@{_machine()}"
+
+
+def _machine() -> str:
+    return platform.node().replace(".", "-")
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _umask() -> int:

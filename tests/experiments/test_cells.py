@@ -4,12 +4,14 @@ import dataclasses
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 from sbil.errors import UserError
 from sbil.experiments import Cell, Method
-from sbil.experiments.run import groups, run_cells, run_grid
-from sbil.experiments.store import Store
+from sbil.experiments.cell import demonstrations_for
+from sbil.experiments.run import data_of, evenly, groups, run_cells, run_grid
+from sbil.experiments.store import Store, packed, read_all, write
 
 TINY = Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1, draws=2, initialisations=2, updates=20, episodes=3)
 
@@ -35,11 +37,13 @@ def test_every_field_of_a_cell_changes_its_fingerprint():
         "method": Method("bc", "decay"),
         "size": 7,
     }
-    for field in dataclasses.fields(Cell):
+    for field in (field for field in dataclasses.fields(Cell) if field.name != "unlabelled"):
         value = others.get(field.name, 11)
         changed = dataclasses.replace(greedy, **{field.name: value})
         assert changed.fingerprint not in (TINY.fingerprint, *([] if field.name == "mode" else [greedy.fingerprint]))
     assert dataclasses.replace(TINY).fingerprint == TINY.fingerprint
+    states = dataclasses.replace(TINY, method=Method("edm"))
+    assert dataclasses.replace(states, unlabelled=3).fingerprint != states.fingerprint
 
 
 @pytest.mark.parametrize("field", ["thin", "size", "draws", "initialisations", "updates", "episodes"])
@@ -87,13 +91,13 @@ def test_every_run_chooses_among_candidates_and_trains_with_its_choice(results, 
     (result,) = run_cells([cell], lambda cells, share, report: shares.append(share))
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1)
-    assert set(result.choices) <= {"hidden=64x64", "hidden=3"}
-    same = [i for i, choice in enumerate(result.choices) if choice == "hidden=64x64"]
+    assert set(result.chosen) <= {"hidden=64x64", "hidden=3"}
+    same = [i for i, choice in enumerate(result.chosen) if choice == "hidden=64x64"]
     np.testing.assert_array_equal(result.returns[same], results[0].returns[same])
-    assert len(result.choices) == 4
+    assert len(result.chosen) == 4
     Store(tmp_path).save(result)
-    assert Store(tmp_path).load(cell).choices == result.choices
-    assert results[0].choices == [""] * 4
+    assert Store(tmp_path).load(cell).chosen == result.chosen
+    assert results[0].chosen == ()
 
 
 def test_what_cannot_be_run_is_refused_before_anything_runs():
@@ -121,8 +125,22 @@ def test_results_have_every_episode_of_every_run(results):
     for result in results:
         assert result.returns.shape == (4, 3)
         assert result.scores.shape == (2, 2)
-        assert result.device["runs_per_program"] == 12
+        assert result.made_by["runs_per_program"] == 12
     assert not np.array_equal(results[0].returns, results[1].returns)
+
+
+def same(one, other):
+    """Everything but the time it took."""
+    for field in dataclasses.fields(one):
+        mine, theirs = getattr(one, field.name), getattr(other, field.name)
+        if field.name == "curves":
+            assert mine.keys() == theirs.keys()
+            for name in mine:
+                np.testing.assert_array_equal(mine[name], theirs[name])
+        elif isinstance(mine, np.ndarray):
+            np.testing.assert_array_equal(mine, theirs)
+        elif field.name != "seconds":
+            assert mine == theirs, field.name
 
 
 def test_the_store_gives_back_what_it_was_given(results, tmp_path):
@@ -132,11 +150,43 @@ def test_the_store_gives_back_what_it_was_given(results, tmp_path):
     assert len(list(tmp_path.iterdir())) == 3
     for result in results:
         loaded = store.load(result.cell)
-        assert loaded is not None
-        assert loaded.cell == result.cell
-        np.testing.assert_allclose(loaded.returns, result.returns, atol=1e-4)
-        np.testing.assert_array_equal(loaded.diverged_at, result.diverged_at)
+        same(loaded, result)
+        assert loaded.seconds == pytest.approx(result.seconds)
     assert store.load(dataclasses.replace(TINY, size=9)) is None
+
+
+def test_a_file_is_a_plain_table_with_one_row_a_run(results, tmp_path):
+    """What a person finds who opens it with any reader of Parquet."""
+    store = Store(tmp_path)
+    store.save(results[1])
+    table = pl.read_parquet(store.path(results[1].cell))
+    assert table.height == 4
+    assert table["method"].unique().to_list() == ["bc"]
+    assert table["draw"].to_list() == [0, 0, 1, 1]
+    assert table["initialisation"].to_list() == [0, 1, 0, 1]
+    np.testing.assert_allclose(table["returns"].list.mean(), results[1].returns.mean(axis=1))
+    low, high = results[1].scale
+    np.testing.assert_allclose(table["score"], (table["return"] - low) / (high - low))
+    assert json.loads(table["settings"][0])["learning_rate"] == pytest.approx(1e-3)
+    facts = json.loads(table["made_by"][0])
+    assert {"sbil", "jax", "python", "commit", "kind", "devices", "runs_per_program"} <= facts.keys()
+    assert table["points"][0].to_list() == [20]
+    assert table["metric_policy_loss"][0].len() == 1
+    assert table["diverged_at"].null_count() == 4
+
+
+def test_files_of_several_cells_and_copies_are_read_as_one(results, tmp_path):
+    """Folders of several machines are merged by copying; one file may hold many cells, with other diagnostics."""
+    one, other = Store(tmp_path / "one"), Store(tmp_path / "other")
+    one.save(results[0])
+    other.save(results[0])
+    odd = dataclasses.replace(results[2], curves={"energy": np.ones((4, 1))})
+    write(tmp_path / "other" / "many.parquet", [results[1], odd])
+    (tmp_path / "other" / "notes.txt").write_text("not a result")
+    found = read_all([tmp_path / "one", tmp_path / "other"])
+    assert [result.cell for result in found] == [result.cell for result in results]
+    assert [set(result.curves) for result in found] == [{"policy_loss"}, {"policy_loss"}, {"energy"}]
+    same(found[1], results[1])
 
 
 def test_a_second_call_runs_only_what_is_missing(results, tmp_path):
@@ -149,18 +199,127 @@ def test_a_second_call_runs_only_what_is_missing(results, tmp_path):
     assert store.path(TINY).read_bytes() == before
 
 
-@pytest.mark.parametrize("content", ["", "{", "{}", "[1]", '{"format": "sbil-cell-9"}', "null"])
-def test_a_damaged_result_is_named(tmp_path, content):
+def bytes_of(results, tmp_path):
+    write(tmp_path / "whole.parquet", results)
+    return (tmp_path / "whole.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"PAR1", b"PAR1" + bytes(100) + b"PAR1", b"a,b\n1,2\n"])
+def test_what_is_not_a_result_is_named(tmp_path, content):
     store = Store(tmp_path)
-    store.path(TINY).write_text(content)
+    store.path(TINY).write_bytes(content)
     with pytest.raises(UserError, match=store.path(TINY).name):
         store.load(TINY)
 
 
+def test_a_cut_file_is_never_read_as_whole(results, tmp_path):
+    whole = bytes_of(results[:1], tmp_path)
+    path = Store(tmp_path).path(TINY)
+    for end in range(0, len(whole), max(len(whole) // 60, 1)):
+        path.write_bytes(whole[:end])
+        with pytest.raises(UserError, match=path.name):
+            Store(tmp_path).load(TINY)
+
+
+def test_a_changed_byte_is_always_named(results, tmp_path):
+    whole = bytes_of(results[:1], tmp_path)
+    path = Store(tmp_path).path(TINY)
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(whole), 300):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+        with pytest.raises(UserError, match=path.name):
+            Store(tmp_path).load(TINY)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda table: table.drop("score"), "score"),
+        (lambda table: table.head(3), "not all there"),
+        (lambda table: table.reverse(), "not all there"),
+        (lambda table: table.with_columns(thin=pl.lit(0)), "thin"),
+        (lambda table: table.with_columns(made_by=pl.lit("{")), "delete it"),
+        (lambda table: table.with_columns(returns=pl.lit("x")), "delete it"),
+        (lambda table: table.clear(), "another cell"),
+    ],
+)
+def test_a_table_that_is_not_a_result_is_named(results, tmp_path, change, word):
+    path = Store(tmp_path).path(TINY)
+    path.write_bytes(packed(change(results[0].table())))
+    with pytest.raises(UserError, match=word) as error:
+        Store(tmp_path).load(TINY)
+    assert path.name in str(error.value)
+
+
+def test_another_format_is_named(results, tmp_path, monkeypatch):
+    path = Store(tmp_path).path(TINY)
+    monkeypatch.setattr("sbil.experiments.store.FORMAT", "sbil-runs-9")
+    later = packed(results[0].table())
+    monkeypatch.undo()
+    path.write_bytes(later)
+    with pytest.raises(UserError, match="sbil-runs-9"):
+        Store(tmp_path).load(TINY)
+
+
+def test_folders_without_results_are_named(tmp_path):
+    with pytest.raises(UserError, match="no results here"):
+        read_all([tmp_path])
+    with pytest.raises(UserError, match="no such file"):
+        read_all([tmp_path / "missing.parquet"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="give a folder"):
+        Store(tmp_path / "file")
+
+
 def test_numbers_that_are_not_finite_survive_the_store(results, tmp_path):
-    broken = dataclasses.replace(results[0], metrics={"energy": np.array([1.0, np.nan, np.inf, 2.0])})
-    Store(tmp_path).save(broken)
-    assert "NaN" not in Store(tmp_path).path(TINY).read_text()
-    json.loads(Store(tmp_path).path(TINY).read_text())
-    loaded = Store(tmp_path).load(TINY)
-    np.testing.assert_array_equal(loaded.metrics["energy"], [1, np.nan, np.nan, 2])
+    values = np.array([[1.0], [np.nan], [np.inf], [2.0]])
+    Store(tmp_path).save(dataclasses.replace(results[0], curves={"energy": values}))
+    np.testing.assert_array_equal(Store(tmp_path).load(TINY).curves["energy"], values)
+
+
+def test_what_another_process_finished_meanwhile_is_not_run_again(results, tmp_path):
+    """The second cell appears in the store while the first is being run."""
+    store = Store(tmp_path)
+    cells = [result.cell for result in results[:2]]
+    seen = []
+    for result, fresh in run_grid(cells, store, together=1):
+        seen.append(fresh)
+        if result.cell == cells[0]:
+            store.save(results[1])
+    assert seen == [True, False]
+
+
+def test_diagnostics_are_kept_along_the_way():
+    cell = dataclasses.replace(TINY, updates=1100)
+    (result,) = run_cells([cell])
+    assert result.points.tolist() == [500, 1000, 1100]
+    assert result.curves["policy_loss"].shape == (4, 3)
+    assert (result.curves["policy_loss"][:, 0] > result.metrics["policy_loss"]).all()
+
+
+def test_long_curves_are_thinned_to_their_ends():
+    assert evenly(3, 20).tolist() == [0, 1, 2]
+    shown = evenly(1000, 20)
+    assert len(shown) == 20
+    assert shown[0] == 0
+    assert shown[-1] == 999
+    assert evenly(1, 20).tolist() == [0]
+
+
+def test_unlabelled_trajectories_show_their_states_and_no_decision():
+    """Those that follow the labelled ones in the same draw, thinned like them."""
+    cell = dataclasses.replace(TINY, method=Method("edm"), unlabelled=2)
+    _, dataset = data_of([(cell, draw, i) for draw, i in cell.runs])
+    pool = demonstrations_for("CartPole-v1", "ppo", "sampled")
+    drawn = pool.draw(3, seed=1)
+    assert dataset.labelled.size.tolist() == [25] * 4
+    assert (
+        dataset.unlabelled.size.tolist() == [sum(len(pool.trajectories[i].observations[::20]) for i in drawn[1:])] * 4
+    )
+    states = dataset.pool.observations[dataset.unlabelled.indices[2]]
+    expected = np.concatenate([pool.trajectories[i].observations[::20] for i in drawn[1:]])
+    np.testing.assert_array_equal(states, expected)
+    with pytest.raises(UserError, match="nothing from unlabelled"):
+        _ = dataclasses.replace(TINY, unlabelled=2).fingerprint

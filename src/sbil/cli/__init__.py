@@ -8,8 +8,11 @@ import errno
 import io
 import os
 import re
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -22,9 +25,13 @@ COMMANDS = {
     "evaluate": "a policy folder -> live returns, or agreement with held-out decisions",
     "demos": "collect demonstrations from a demonstrator that ships",
     "reproduce": "a grid of experiments -> results that a second call continues",
+    "report": "results -> one HTML page that says what they mean",
     "algorithms": "list the algorithms, their presets and settings",
     "info": "versions and devices, for bug reports",
 }
+
+INTERRUPTED = "interrupted; nothing finished is lost: train, quickstart and reproduce go on where they were."
+PATIENCE = 1.5  # seconds from a signal to the end
 
 # What a disk can refuse; everything else that the system reports is a fault of ours and shows its traceback.
 DISK_TROUBLE = (
@@ -51,14 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and leave: 0 done, 2 the user can mend it, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        _dispatch(words)
+        with _leaving_promptly():
+            _dispatch(words)
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        print(
-            "\ninterrupted; nothing finished is lost: train, quickstart and reproduce go on where they were.",
-            file=sys.stderr,
-        )
+        print(f"\n{INTERRUPTED}", file=sys.stderr)
         _leave(130)
     except BrokenPipeError:
         _leave(0)
@@ -67,6 +72,38 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror}; nothing already written was changed.")
+
+
+@contextlib.contextmanager
+def _leaving_promptly() -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop the command; one that is deep in compiled code is left after a moment all the same.
+
+    Python tells a program of a signal between two of its own steps, and a step of training may take many seconds.
+    A thread hears of it at once, and leaves for the program if that has not happened within `PATIENCE`. Files are
+    written whole or not at all, so there is nothing to put in order.
+    """
+    if threading.current_thread() is not threading.main_thread() or os.name != "posix":
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def listen() -> None:
+        while number := os.read(reader, 1):
+            if number[0] in (signal.SIGINT, signal.SIGTERM):
+                time.sleep(PATIENCE)
+                os.write(2, f"\n{INTERRUPTED}\n".encode())
+                os._exit(130)
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    heard = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(heard)
+        signal.signal(signal.SIGTERM, before)
+        os.close(writer)
 
 
 def _dispatch(words: list[str]) -> None:

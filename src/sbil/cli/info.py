@@ -3,7 +3,6 @@
 import json
 import platform
 from dataclasses import dataclass
-from importlib import metadata
 
 EXAMPLES = (
     "sbil info",
@@ -24,11 +23,11 @@ def run(command: Command) -> None:
     import jax
 
     import sbil.devices  # noqa: F401  gives JAX its devices
+    from sbil.versions import commit, versions
 
-    names = ("sbil", "jax", "jaxlib", "equinox", "optax", "numpy", "safetensors")
     facts = {
-        **{name: metadata.version(name) for name in names},
-        "python": platform.python_version(),
+        **versions(),
+        "commit": commit() or "not known",
         "system": platform.platform(),
         "platform": jax.default_backend(),
         "devices": ", ".join(sorted({device.device_kind for device in jax.devices()})) + f" x {jax.device_count()}",

@@ -1,13 +1,22 @@
-"""Progress for people: a bar on the terminal's error stream; nothing when it is not a terminal."""
+"""Progress for people, on the terminal's error stream; plain lines, or nothing, when it is not a terminal."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 from sbil.training import Report
+
+if TYPE_CHECKING:
+    from sbil.experiments import Cell, Result
 
 console = Console(stderr=True)
 
@@ -40,3 +49,105 @@ def bar(total: int, label: str) -> Iterator[Callable[[float, str], None]]:
             progress.update(task, completed=done, note=note)
 
         yield advance
+
+
+@dataclass
+class Board:
+    """The state of a grid: which cells are done, running and left, and how long the rest may take."""
+
+    cells: "Sequence[Cell]"
+    scores: "dict[Cell, float]" = field(default_factory=dict)  # of the cells that are done
+    running: "dict[Cell, float]" = field(default_factory=dict)  # the share of each that is done
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # a run, of the cells finished now, by method
+    note: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    def advance(self, group: "Sequence[Cell]", share: float, report: Report) -> None:
+        """Note how far the cells that train together have come."""
+        self.running = dict.fromkeys(group, share)
+        self.note = metrics_text(report)
+
+    def finish(self, result: "Result", fresh: bool) -> None:
+        """Note a finished cell, and whether it was run now."""
+        cell = result.cell
+        self.running.pop(cell, None)
+        self.scores[cell] = float(result.scores.mean())
+        if fresh:
+            taken = sum(result.seconds.values()) / len(cell.runs)
+            self.seconds.setdefault(str(cell.method), []).append(taken)
+
+    def left(self) -> float | None:
+        """Seconds to go, by what runs of the same method took, or of all methods; none before one is known."""
+        every = [value for values in self.seconds.values() for value in values]
+        if not every:
+            return self._left_of_the_first()
+        usual = {method: float(np.mean(values)) for method, values in self.seconds.items()}
+        waiting = [cell for cell in self.cells if cell not in self.scores]
+        return sum(
+            usual.get(str(cell.method), float(np.mean(every))) * len(cell.runs) * (1 - self.running.get(cell, 0))
+            for cell in waiting
+        )
+
+    def _left_of_the_first(self) -> float | None:
+        """Before a cell is done the pace of those that run stands for all."""
+        done = sum(len(cell.runs) * share for cell, share in self.running.items())
+        waiting = sum(len(cell.runs) for cell in self.cells if cell not in self.scores)
+        return (waiting - done) * (time.monotonic() - self.started) / done if done else None
+
+    def line(self) -> str:
+        """12 of 80 cells done, 5 running, 63 left, about 4 min to go."""
+        waiting = len(self.cells) - len(self.scores) - len(self.running)
+        seconds = self.left()
+        to_go = "" if seconds is None else f", about {duration(seconds)} to go"
+        counts = f"{len(self.scores)} of {len(self.cells)} cells done, {len(self.running)} running, {waiting} left"
+        return counts + to_go
+
+    def __rich__(self) -> Group:
+        rows: dict[tuple[str, str], list[Cell]] = {}
+        for cell in self.cells:
+            rows.setdefault((cell.setting, str(cell.method)), []).append(cell)
+        columns = list(dict.fromkeys((cell.size, cell.unlabelled) for cell in self.cells))
+        room = max(console.height - 8, 4)
+        # Where not all rows fit, those that move come first, then those that wait.
+        order = sorted(rows, key=lambda row: (not self._any(rows[row], self.running), self._all_done(rows[row])))
+        kept = set(order[:room])
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("setting")
+        table.add_column("method")
+        for size, unlabelled in columns:
+            table.add_column(f"n={size}" + (f"+{unlabelled}" if unlabelled else ""), justify="right")
+        for row in (row for row in rows if row in kept):
+            places = {(cell.size, cell.unlabelled): cell for cell in rows[row]}
+            table.add_row(*row, *(self._shown(places.get(column)) for column in columns))
+        hidden = f" ({len(rows) - len(kept)} more rows)" if len(rows) > len(kept) else ""
+        return Group(table, Text(self.line() + hidden, style="bold"), Text(self.note, style="dim"))
+
+    def _shown(self, cell: "Cell | None") -> Text:
+        if cell is None:
+            return Text("")
+        if cell in self.scores:
+            return Text(f"{self.scores[cell]:.3f}", style="green")
+        return Text(f"{self.running[cell]:.0%}", style="cyan") if cell in self.running else Text("·", style="dim")
+
+    def _any(self, cells: "Sequence[Cell]", among: "dict[Cell, float]") -> bool:
+        return any(cell in among for cell in cells)
+
+    def _all_done(self, cells: "Sequence[Cell]") -> bool:
+        return all(cell in self.scores for cell in cells)
+
+
+def duration(seconds: float) -> str:
+    """40 s, 7 min, 3.2 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def live(board: Board) -> Iterator[None]:
+    """Show the board while the block runs; it goes when the block ends."""
+    if not console.is_terminal:
+        yield
+        return
+    with Live(board, console=console, refresh_per_second=2, transient=True):
+        yield

@@ -1,154 +1,193 @@
-"""sbil reproduce: a grid of experiments, continued by a second call."""
+"""sbil reproduce: the paper's experiments, or any part or variation of them, continued by a second call."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from sbil.experiments import Cell, Method, Result
-    from sbil.training import Report
+    from sbil.experiments import Cell, Experiment, Result
+    from sbil.experiments.run import Execute
 
 
 EXAMPLES = (
-    "sbil reproduce --env CartPole-v1 --thin 20 --algorithms bc,bc:decay,edm:paper,edm:released --out grid/",
-    "sbil reproduce --env CartPole-v1 --thin 20 --demonstrators ppo:sampled,dqn:greedy --algorithms bc,rcal --out g/",
-    "sbil reproduce --env CartPole-v1 --thin 20 --algorithms bc,bc+weight_decay=0/0.1/1/3 --out chosen/",
-    "sbil reproduce --env Acrobot-v1 --sizes 1,3 --draws 2 --seeds 1 --updates 1000 --out try/",
+    "sbil reproduce --quick --out quick/",
+    "sbil reproduce --out results/",
+    "sbil reproduce --protocol paper --env CartPole-v1 --algorithms bc,rcal,edm,edm:paper --out printed/",
+    "sbil reproduce --env CartPole-v1 --demonstrators ppo:sampled,dqn:greedy --algorithms bc,rcal --out grid/",
+    "sbil reproduce --env CartPole-v1 --algorithms bc,bc+weight_decay=0/0.1/1/3 --sizes 1,3 --out chosen/",
+    "sbil reproduce --executor ray --address auto --out results/",
 )
 
 
 @dataclass(frozen=True)
 class Command:
-    """Train and score every method on every size, and print the table; what is finished is not run again.
+    """Rebuild the paper's tables and figures, all or in part; what is finished is not run again.
+
+    Without options about cells: every environment, method and size of the protocol, 10 draws of demonstrations x 5
+    initialisations a cell, 300 episodes a run. Each option below narrows or changes that.
 
     A method is an algorithm, with a preset after a colon and settings after plus signs: edm, edm:released,
     bc+weight_decay=3. Among values separated by slashes, bc+weight_decay=0/0.1/1, every run chooses by
     cross-validation on its own demonstrations.
     """
 
-    env: str
-    """The environment: CartPole-v1 or Acrobot-v1."""
     out: Path
-    """The folder of results."""
-    algorithms: str = "bc,edm"
+    """The folder of results: a Parquet file a cell, and the report."""
+    protocol: Literal["released", "paper"] = "released"
+    """As the authors' code runs it (CartPole thinned by 20, PPO demonstrators) or as the paper's text says."""
+    quick: bool = False
+    """Fewer runs and sizes, without DSFN and ValueDICE: minutes on two cores."""
+    env: str | None = None
+    """Environments, separated by commas: CartPole-v1, Acrobot-v1."""
+    algorithms: str | None = None
     """Methods, separated by commas."""
-    sizes: str = "1,3,7,10,15"
+    sizes: str | None = None
     """Numbers of demonstrated trajectories, separated by commas."""
-    demonstrators: str = "ppo:sampled"
+    demonstrators: str | None = None
     """Who is imitated, and how they act, separated by commas: ppo:sampled, ppo:greedy, dqn:greedy."""
-    thin: int = 1
+    thin: int | None = None
     """Keep every k-th step of each trajectory."""
-    draws: int = 10
+    unlabelled: str | None = None
+    """Numbers of further trajectories of which only the states are shown, separated by commas."""
+    draws: int | None = None
     """Draws of demonstrations."""
-    seeds: int = 5
+    seeds: int | None = None
     """Initialisations for each draw."""
     updates: int | None = None
     """Updates of each run (default: what each method's preset asks for; `sbil algorithms` says)."""
-    episodes: int = 300
+    episodes: int | None = None
     """Live episodes of each finished policy."""
+    executor: Literal["local", "ray"] = "local"
+    """Where cells are run: in this process on all its devices, or on a Ray cluster."""
+    address: str | None = None
+    """The Ray cluster to send cells to (auto: the one that runs here); without, Ray is started for this call."""
     json: bool = False
     """Print the table as JSON."""
 
 
 def run(command: Command) -> None:
-    """Run what is missing, then print the table and write it beside the results."""
+    """Run what is missing, then print the tables and write the report beside the results."""
     from sbil import files
     from sbil.cli.progress import console
-    from sbil.experiments import Cell, Method
-    from sbil.reports import figures, tables
+    from sbil.experiments.experiment import cells_of
+    from sbil.experiments.store import read_all
+    from sbil.reports import folder, page, tables
 
-    cells = [
-        Cell(
-            environment=command.env,
-            demonstrator=demonstrator,
-            mode=mode,
-            thin=command.thin,
-            method=method,
-            size=size,
-            draws=command.draws,
-            initialisations=command.seeds,
-            updates=updates_for(method, command.updates),
-            episodes=command.episodes,
-        )
-        for demonstrator, mode in demonstrators(command.demonstrators)
-        for method in map(Method.parse, command.algorithms.split(","))
-        for size in sizes(command.sizes)
-    ]
-    results = run_cells(list(dict.fromkeys(cells)), command.out)
-    names = []
-    for demonstrator, mode in demonstrators(command.demonstrators):
-        here = [result for result in results if (result.cell.demonstrator, result.cell.mode) == (demonstrator, mode)]
-        names.append(f"{command.env}-{demonstrator}-{mode}-thin{command.thin}")
-        files.write_text(command.out / f"{names[-1]}.md", tables.markdown(here))
-        files.write_text(command.out / f"{names[-1]}.csv", tables.csv_text(tables.run_rows(here)))
-        figures.write(figures.against_size(here), command.out / f"{names[-1]}.png")
+    results = run_cells(cells_of(experiments(command)), command.out, executor(command))
+    everything = read_all([command.out], episodes=False)
+    files.write_text(command.out / "report.html", page.build(everything))
+    folder.write(everything, command.out / "report")
     if command.json:
         print(tables.json_text({"cells": tables.rows(results), "differences": tables.differences(results)}))
         return
     console.print()
     print_results(results)
-    for name in names:
-        print(f"wrote {command.out / name}.md, .csv (one line a run) and .png")
-    print("the files of the cells hold every episode")
+    print(f"wrote {command.out}/report.html (open it) and {command.out}/report/ with every table and figure")
+    print("the Parquet files hold every run and every episode")
 
 
-def updates_for(method: "Method", asked: int | None) -> int:
-    """The updates of a method's cells."""
-    from sbil import algorithms
+def experiments(command: Command) -> "list[Experiment]":
+    """The experiments of the protocol, narrowed and changed as asked."""
+    from sbil.errors import unknown
+    from sbil.experiments import Method
+    from sbil.experiments.paper import protocol
 
-    candidates = algorithms.candidates(method.algorithm, method.preset, method.settings)
-    return algorithms.updates_for(method.algorithm, method.preset, candidates.values(), asked)
+    found = protocol(command.protocol, command.quick)
+    if command.env is not None:
+        known = {experiment.environment for experiment in found}
+        asked = [name.strip() for name in command.env.split(",")]
+        for name in asked:
+            if name not in known:
+                raise unknown("environment", name, sorted(known))
+        found = tuple(experiment for experiment in found if experiment.environment in asked)
+    if command.unlabelled is None and (command.algorithms, command.sizes) != (None, None):
+        found = tuple(experiment for experiment in found if experiment.unlabelled == (0,))
+    elif command.unlabelled is not None:
+        found = tuple(experiment for experiment in found if experiment.unlabelled != (0,)) or found[:1]
+    read: dict[str, tuple[Any, Callable[[str], Any]]] = {
+        "methods": (command.algorithms, lambda text: tuple(map(Method.parse, text.split(",")))),
+        "sizes": (command.sizes, partial(whole_numbers, "--sizes")),
+        "demonstrators": (command.demonstrators, demonstrators),
+        "thin": (command.thin, int),
+        "unlabelled": (command.unlabelled, partial(whole_numbers, "--unlabelled")),
+        "draws": (command.draws, int),
+        "initialisations": (command.seeds, int),
+        "updates": (command.updates, int),
+        "episodes": (command.episodes, int),
+    }
+    changes = {name: meaning(given) for name, (given, meaning) in read.items() if given is not None}
+    return [replace(experiment, **changes) for experiment in found]
 
 
-def demonstrators(text: str) -> list[tuple[str, str]]:
+def executor(command: Command) -> "Execute | None":
+    """Where the cells are run; nothing: in this process."""
+    from sbil.errors import UserError
+
+    if command.executor == "ray":
+        from sbil.experiments.on_ray import on_ray
+
+        return on_ray(command.address)
+    if command.address:
+        raise UserError("--address names a Ray cluster; add --executor ray.")
+    return None
+
+
+def demonstrators(text: str) -> tuple[tuple[str, str], ...]:
     """ "ppo:sampled,dqn:greedy" as pairs."""
     from sbil.errors import UserError
 
     pairs = [tuple(part.strip().split(":")) for part in text.split(",")]
     if not all(len(pair) == 2 for pair in pairs) or len(set(pairs)) < len(pairs):
         raise UserError(f"--demonstrators must be different pairs like ppo:sampled,dqn:greedy. Got '{text}'.")
-    return [(name, mode) for name, mode in pairs]
+    return tuple((name, mode) for name, mode in pairs)
 
 
-def sizes(text: str) -> list[int]:
+def whole_numbers(option: str, text: str) -> tuple[int, ...]:
     """ "1,3,7" as numbers."""
     from sbil.errors import UserError
 
     try:
-        return [int(part) for part in text.split(",")]
+        return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise UserError(f"--sizes must be whole numbers separated by commas. Got '{text}'.") from None
+        raise UserError(f"{option} must be whole numbers separated by commas. Got '{text}'.") from None
 
 
-def run_cells(cells: "Sequence[Cell]", out: Path) -> "list[Result]":
-    """All cells with a bar of progress; diverged runs are named as they are found."""
-    from sbil.cli.progress import bar, console, metrics_text
+def run_cells(cells: "Sequence[Cell]", out: Path, execute: "Execute | None" = None) -> "list[Result]":
+    """All cells, with a live table of what is done, running and left; diverged runs are named as they are found.
+
+    What comes back has one mean return a run: the files keep every episode.
+    """
+    from sbil.cli.progress import Board, console, live
     from sbil.experiments.run import run_grid
     from sbil.experiments.store import Store
 
     for cell in cells:
         _ = cell.fingerprint  # a wrong name is found before the first run, not after an hour
-    finished: list[Result] = []
-    with bar(len(cells), "all cells") as advance:
+    finished: dict[Cell, Result] = {}
+    board = Board(cells)
+    try:
+        with live(board):
+            for result, fresh in run_grid(cells, Store(out), board.advance, execute=execute):
+                board.finish(result, fresh)
+                finished[result.cell] = result.summary()
+                took = f"{sum(result.seconds.values()):.1f} s" if fresh else "kept from before"
+                console.print(f"{len(finished)}/{len(cells)} {result.cell}: {took}", highlight=False)
+                if result.diverged:
+                    console.print(f"  {diverged_text(result)}", style="yellow", highlight=False)
+    except KeyboardInterrupt:
+        console.print(f"stopped: {len(finished)} of {len(cells)} cells are finished and kept in {out}.")
+        raise
+    return [finished[cell] for cell in cells]
 
-        def watch(group: "Sequence[Cell]", share: float, report: "Report") -> None:
-            text = f"{group[0].method} n={group[0].size}: {metrics_text(report)}"
-            advance(len(finished) + share * len(group), text)
 
-        for result, fresh in run_grid(cells, Store(out), watch):
-            finished.append(result)
-            advance(len(finished), "")
-            diverged = [run for run, at in zip(result.cell.runs, result.diverged_at, strict=True) if at >= 0]
-            took = f"{sum(result.seconds.values()):.1f} s" if fresh else "kept from before"
-            console.print(f"{len(finished)}/{len(cells)} {result.cell}: {took}", highlight=False)
-            if diverged:
-                named = ", ".join(f"draw {draw} seed {seed}" for draw, seed in diverged[:5])
-                more = f" and {len(diverged) - 5} more" if len(diverged) > 5 else ""
-                console.print(
-                    f"  {len(diverged)} of {len(result.cell.runs)} runs diverged: {named}{more}", style="yellow"
-                )
-    return [next(result for result in finished if result.cell == cell) for cell in cells]
+def diverged_text(result: "Result") -> str:
+    """Which runs diverged."""
+    runs = [run for run, at in zip(result.cell.runs, result.diverged_at, strict=True) if at >= 0]
+    named = ", ".join(f"draw {draw} seed {seed}" for draw, seed in runs[:5])
+    more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
+    return f"{len(runs)} of {len(result.cell.runs)} runs diverged: {named}{more}"
 
 
 def print_results(results: "Sequence[Result]") -> None:

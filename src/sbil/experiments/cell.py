@@ -1,12 +1,10 @@
-"""A cell: all runs of one environment, demonstrator, algorithm and size."""
+"""A cell: all runs of one environment, demonstrator, method and size."""
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
-
-import numpy as np
 
 from sbil.errors import UserError
 from sbil.version import __version__
@@ -52,17 +50,26 @@ class Cell:
     initialisations: int = 5
     updates: int = 10_000
     episodes: int = 300
+    unlabelled: int = 0  # further trajectories of which the states are shown, and no decision
 
     def __post_init__(self) -> None:
-        for name in ("thin", "size", "draws", "initialisations", "updates", "episodes"):
+        least = {"thin": 1, "size": 1, "draws": 1, "initialisations": 1, "updates": 1, "episodes": 1, "unlabelled": 0}
+        for name, low in least.items():
             value = getattr(self, name)
-            if value < 1:
-                raise UserError(f"{name} must be a whole number from 1. Got {value}.")
-        if self.size > TRAJECTORIES:
-            raise UserError(f"size must be at most {TRAJECTORIES} trajectories. Got {self.size}.")
+            if value < low:
+                raise UserError(f"{name} must be a whole number from {low}. Got {value}.")
+        if self.size + self.unlabelled > TRAJECTORIES:
+            shown = f"{self.size} and {self.unlabelled} unlabelled" if self.unlabelled else str(self.size)
+            raise UserError(f"size must be at most {TRAJECTORIES} trajectories. Got {shown}.")
 
     def __str__(self) -> str:
-        return f"{self.environment} {self.demonstrator}-{self.mode} thin {self.thin} {self.method} n={self.size}"
+        states = f" +{self.unlabelled} unlabelled" if self.unlabelled else ""
+        return f"{self.setting} {self.method} n={self.size}{states}"
+
+    @property
+    def setting(self) -> str:
+        """Environment, demonstrator and thinning, in words that also make a file name."""
+        return f"{self.environment}-{self.demonstrator}-{self.mode}-thin{self.thin}"
 
     @property
     def runs(self) -> list[tuple[int, int]]:
@@ -83,78 +90,18 @@ class Cell:
         The device and the versions of libraries are recorded with the result instead: they change bits, not
         what was measured, and results of several machines may lie in one folder.
         """
-        from sbil import demonstrators, environments
+        from sbil import algorithms, demonstrators, environments
         from sbil.algorithms import settings_of
         from sbil.selection import FOLDS
 
         environments.get(self.environment)
-
+        if self.unlabelled and not algorithms.get(self.method.algorithm).uses_states:
+            raise UserError(f"{self.method.algorithm} learns nothing from unlabelled states; leave it out with them.")
         settings = [settings_of(config) for config in self.candidates.values()]
         expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
         environments.scale(self.environment, self.demonstrator, self.mode)
         content = [__version__, asdict(self), settings, expert, TRAJECTORIES, FOLDS]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a cell gave; one entry a run, in the order of `cell.runs`."""
-
-    cell: Cell
-    returns: np.ndarray  # [runs, episodes], raw
-    diverged_at: np.ndarray  # [runs], -1 where the run stayed sound
-    metrics: dict[str, np.ndarray]  # [runs], means over the last chunk of training
-    seconds: dict[str, float]
-    device: dict[str, Any] = field(default_factory=dict)
-    chosen: np.ndarray | None = None  # [runs], the candidate that each run chose, where there were several
-
-    @property
-    def choices(self) -> list[str]:
-        """[runs], the settings that each run chose, as name=value; nothing where there was no choice."""
-        names = list(self.cell.candidates)
-        return [""] * len(self.cell.runs) if self.chosen is None else [names[number] for number in self.chosen]
-
-    @property
-    def scores(self) -> np.ndarray:
-        """[draws, initialisations], mean return scaled so that random is 0 and the demonstrator is 1."""
-        from sbil import environments
-
-        low, high = environments.scale(self.cell.environment, self.cell.demonstrator, self.cell.mode)
-        scores = (self.returns.mean(axis=1) - low) / (high - low)
-        return scores.reshape(self.cell.draws, self.cell.initialisations)
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, for a file."""
-        return {
-            "cell": asdict(self.cell),
-            "returns": np.round(self.returns, 4).tolist(),
-            "diverged_at": self.diverged_at.tolist(),
-            "metrics": {name: [_plain(v) for v in values] for name, values in self.metrics.items()},
-            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
-            "device": self.device,
-            "chosen": None if self.chosen is None else self.chosen.tolist(),
-        }
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Result":
-        """The inverse of `as_json`."""
-        cell = dict(content["cell"])
-        method = cell.pop("method")
-        method = Method(method["algorithm"], method["preset"], tuple(method["settings"]))
-        names = {f.name for f in fields(Cell)} - {"method"}
-        return cls(
-            Cell(method=method, **{name: cell[name] for name in names}),
-            np.array(content["returns"], np.float64),
-            np.array(content["diverged_at"]),
-            {name: np.array(values, np.float64) for name, values in content["metrics"].items()},
-            content["seconds"],
-            content["device"],
-            None if content["chosen"] is None else np.array(content["chosen"]),
-        )
-
-
-def _plain(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 @lru_cache(maxsize=8)

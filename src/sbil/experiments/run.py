@@ -1,5 +1,6 @@
 """Running cells: train many runs at once, then let every policy play."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -9,26 +10,36 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from sbil import algorithms, devices, environments
+from sbil import algorithms, devices, environments, files
 from sbil.dataset import Dataset, Spec, capacity_for, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations
 from sbil.evaluation import Policies, call, evaluate
-from sbil.experiments.cell import SIZES, Cell, Result, demonstrations_for
+from sbil.experiments.cell import SIZES, Cell, demonstrations_for
+from sbil.experiments.result import Result
 from sbil.experiments.store import Store
 from sbil.keys import named
 from sbil.selection import alike, select, share_of_work
 from sbil.training import Report, train_many
+from sbil.versions import commit, versions
+
+POINTS = 20  # of each curve of diagnostics that is kept
 
 Watch = Callable[[Sequence[Cell], float, Report], None]  # (cells, share of their work that is done, latest report)
 
 
 def run_grid(
-    cells: Sequence[Cell], store: Store, watch: Watch | None = None, together: int | None = None
+    cells: Sequence[Cell],
+    store: Store,
+    watch: Watch | None = None,
+    together: int | None = None,
+    execute: "Execute | None" = None,
 ) -> Iterator[tuple[Result, bool]]:
     """The result of every cell, and whether it was run now: what the store holds is not run again.
 
     together: the most runs in one program (default: one cell on CPU, 1,000 runs on a GPU, which has room).
+    execute: where groups of cells are run (default: in this process).
     """
+    files.sweep(store.folder)
     missing = []
     for cell in cells:
         stored = store.load(cell)
@@ -36,26 +47,50 @@ def run_grid(
             yield stored, False
         else:
             missing.append(cell)
-    for group in groups(missing, together or (1 if jax.default_backend() == "cpu" else 1000)):
-        for result in run_cells(group, watch):
-            store.save(result)
-            yield result, True
+    work = groups(missing, together or (1 if jax.default_backend() == "cpu" else 1000))
+    for results in (execute or here)(work, store, watch):
+        for result in results:
+            if fresh := not store.holds(result.cell):
+                store.save(result)
+            yield result, fresh
+
+
+Execute = Callable[[Sequence[list[Cell]], Store, "Watch | None"], Iterator[list[Result]]]
+
+
+def here(work: Sequence[list[Cell]], store: Store, watch: Watch | None) -> Iterator[list[Result]]:
+    """Run groups in this process, one after the other, each on all of its devices.
+
+    Another process may fill the same store: what it has finished meanwhile is taken from there. Compiled programs
+    go when the next group needs others, so that memory does not grow with the number of methods.
+    """
+    before = None
+    for group in work:
+        if before not in (None, program := _program(group[0])):
+            jax.clear_caches()
+        before = program
+        missing = [cell for cell in group if not store.holds(cell)]
+        found = [result for cell in group if cell not in missing and (result := store.load(cell))]
+        yield found + (run_cells(missing, watch) if missing else [])
 
 
 def groups(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
     """Cells that one program can train at once: same task, same algorithm, settings that differ in floats only."""
     found: dict[Any, list[list[Cell]]] = {}
     for cell in cells:
-        shared = (cell.environment, cell.thin, cell.updates, cell.episodes, cell.method.algorithm)
-        kind = (
-            *shared,
-            cell.method if len(cell.candidates) > 1 else jax.tree.structure(list(cell.candidates.values())),
-        )
-        mates = found.setdefault(kind, [[]])
+        mates = found.setdefault(_program(cell), [[]])
         if mates[-1] and sum(len(mate.runs) for mate in mates[-1]) + len(cell.runs) > most:
             mates.append([])
         mates[-1].append(cell)
     return [group for mates in found.values() for group in mates]
+
+
+def _program(cell: Cell) -> tuple[Any, ...]:
+    """What cells that one program can train have in common."""
+    task = cell.environment, cell.thin, cell.unlabelled > 0, max(cell.size, *SIZES)
+    candidates = list(cell.candidates.values())
+    settings = cell.method if len(candidates) > 1 else jax.tree.structure(candidates)
+    return *task, cell.updates, cell.episodes, cell.method.algorithm, settings
 
 
 def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]:
@@ -74,7 +109,8 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     seconds = {"selection": time.perf_counter() - selecting, "training": 0.0, "evaluation": 0.0}
     entry = algorithms.get(one.method.algorithm)
     returns, diverged_at = np.zeros((len(runs), one.episodes)), np.zeros(len(runs), int)
-    metrics: dict[str, np.ndarray] = {}
+    curves: dict[str, np.ndarray] = {}
+    points = np.array([], int)
     done = 0
     for members in alike(configs):
 
@@ -90,26 +126,40 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
         policies = Policies(call, trained.states.network)
         returns[members] = evaluate(environments.get(one.environment), policies, starts[members], one.episodes)
         diverged_at[members] = trained.diverged_at
+        shown = evenly(len(trained.updates), POINTS)
+        points = trained.updates[shown]
         for name, values in trained.metrics.items():
-            metrics.setdefault(name, np.full(len(runs), np.nan))[members] = values[-1]
+            curves.setdefault(name, np.full((len(runs), len(points)), np.nan))[members] = values[shown].T
         seconds["training"] += trained.seconds
         seconds["evaluation"] += time.perf_counter() - started
         done += len(members)
-    device = devices.describe(len(runs))
+    made_by = {**versions(), "commit": commit(), **devices.describe(len(runs))}
+    texts = [json.dumps(algorithms.settings_of(config), sort_keys=True) for config in configs]
+    names = {cell: list(cell.candidates) for cell in cells}
+    choices = [names[cell][number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
     ends = np.cumsum([len(cell.runs) for cell in cells])
     parts = [slice(end - len(cell.runs), end) for cell, end in zip(cells, ends, strict=True)]
     return [
         Result(
             cell,
             returns[part],
+            environments.scale(cell.environment, cell.demonstrator, cell.mode),
             diverged_at[part],
-            {name: values[part] for name, values in metrics.items()},
+            {name: values[part] for name, values in curves.items()},
+            points,
+            tuple(texts[part]),
+            tuple(choices[part]) if len(cell.candidates) > 1 else (),
             {name: value * len(cell.runs) / len(runs) for name, value in seconds.items()},
-            device,
-            chosen[part] if len(cell.candidates) > 1 else None,
+            made_by,
+            cell.fingerprint,
         )
         for cell, part in zip(cells, parts, strict=True)
     ]
+
+
+def evenly(count: int, most: int) -> np.ndarray:
+    """At most so many of the numbers below `count`, evenly apart, the last one among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def data_of(runs: Sequence[tuple[Cell, int, int]]) -> tuple[Spec, Dataset]:
@@ -122,13 +172,18 @@ def data_of(runs: Sequence[tuple[Cell, int, int]]) -> tuple[Spec, Dataset]:
         tuple(trajectory for demonstrations in collected.values() for trajectory in demonstrations.trajectories),
         collected[sources[0]].action_names,
     )
-    draws = []
+    draws, states = [], []
     for cell, draw, _ in runs:
         source = cell.environment, cell.demonstrator, cell.mode
-        draws.append(first[source] + collected[source].draw(cell.size, seed=draw))
+        drawn = first[source] + collected[source].draw(cell.size + cell.unlabelled, seed=draw)
+        draws.append(drawn[: cell.size])
+        states.append(drawn[cell.size :])
     largest = max(*SIZES, *(cell.size for cell, _, _ in runs))
     capacity = max(capacity_for(demonstrations, largest, one.thin) for demonstrations in collected.values())
-    return spec_of(together), make_dataset(together, draws, thin=one.thin, capacity=capacity)
+    dataset = make_dataset(
+        together, draws, thin=one.thin, unlabelled=states, thin_unlabelled=one.thin, capacity=capacity
+    )
+    return spec_of(together), dataset
 
 
 def choose(

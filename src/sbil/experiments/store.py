@@ -1,19 +1,29 @@
-"""The store of results: one file a cell, written whole or not at all, found again by its fingerprint."""
+"""The store of results: one Parquet file a cell, written whole or not at all, found again by its fingerprint."""
 
-import json
-from dataclasses import dataclass
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import polars as pl
 
 from sbil import files
 from sbil.errors import UserError
-from sbil.experiments.cell import Cell, Result
+from sbil.experiments.cell import Cell
+from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS, Result, results_in
 
-FORMAT = "sbil-cell-2"
+FORMAT = "sbil-runs-1"
+MARK, UNSIGNED = "sbil-sha256:", "0" * 64  # the checksum is taken with zeros in its own place
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of finished cells. A cell is done when its file is there and its fingerprint matches."""
+    """A folder of finished cells. A cell is done when its file is there and its fingerprint matches.
+
+    Files of several machines are brought together by copying them into one folder.
+    """
 
     folder: Path
 
@@ -23,33 +33,87 @@ class Store:
 
     def path(self, cell: Cell) -> Path:
         """Where the result of a cell lies."""
-        return self.folder / f"{cell.environment}.{cell.method.algorithm}.n{cell.size}.{cell.fingerprint}.json"
+        return self.folder / f"{cell.environment}.{cell.method.algorithm}.n{cell.size}.{cell.fingerprint}.parquet"
+
+    def holds(self, cell: Cell) -> bool:
+        """Whether a file of that cell is there."""
+        return self.path(cell).exists()
 
     def load(self, cell: Cell) -> Result | None:
         """The stored result, or nothing if the cell has not been run."""
         path = self.path(cell)
         if not path.exists():
             return None
-        result = _read(path, cell.fingerprint)
-        if result.cell != cell:
+        found = list(read(path))
+        if len(found) != 1 or (found[0].cell, found[0].fingerprint) != (cell, cell.fingerprint):
             raise UserError(f"{path}: holds another cell than its name says; delete it and run the command again.")
-        return result
+        return found[0]
 
     def save(self, result: Result) -> None:
         """Keep a result."""
-        content = {"format": FORMAT, "fingerprint": result.cell.fingerprint, **result.as_json()}
-        files.write_text(self.path(result.cell), json.dumps(content, sort_keys=True))
+        result = replace(result, fingerprint=result.cell.fingerprint)
+        write(self.path(result.cell), [result])
 
 
-def _read(path: Path, fingerprint: str) -> Result:
+def write(path: Path, results: Iterable[Result]) -> None:
+    """Write cells into one file, one row a run: under a temporary name, synced, then renamed."""
+    files.write_bytes(path, packed(pl.concat([result.table() for result in results], how="diagonal")))
+
+
+def packed(table: pl.DataFrame) -> bytes:
+    """A table as a Parquet file that holds a checksum of itself, so that no damaged byte reaches the parser."""
+    content = io.BytesIO()
+    notes = {"format": FORMAT, "checksum": MARK + UNSIGNED}
+    table.write_parquet(content, compression="zstd", compression_level=9, metadata=notes)
+    whole = content.getvalue()
+    return whole.replace((MARK + UNSIGNED).encode(), (MARK + hashlib.sha256(whole).hexdigest()).encode())
+
+
+def unpacked(content: bytes) -> pl.DataFrame:
+    """The table of a file; ValueError if it is not as it was written."""
+    stamp = re.search(rb"%b([0-9a-f]{64})" % MARK.encode(), content)
+    if not stamp:
+        raise ValueError("no checksum")
+    blank = content[: stamp.start(1)] + UNSIGNED.encode() + content[stamp.end(1) :]
+    if hashlib.sha256(blank).hexdigest().encode() != stamp[1]:
+        raise ValueError("another checksum")
+    written_in = pl.read_parquet_metadata(io.BytesIO(content))["format"]
+    if written_in != FORMAT:
+        raise UserError(f"written in format {written_in}, this sbil reads {FORMAT}.")
+    return pl.read_parquet(io.BytesIO(content))
+
+
+def read(path: Path) -> Iterator[Result]:
+    """The cells of a file."""
     try:
-        content = json.loads(path.read_bytes())
-        if content["format"] != FORMAT:
-            raise UserError(f"{path}: written in format {content['format']}, this sbil reads {FORMAT}.")
-        if content["fingerprint"] != fingerprint:
-            raise ValueError("another fingerprint")
-        return Result.from_json(content)
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path}: not a readable result; delete it and run the command again.") from None
+        table = unpacked(path.read_bytes())
+        missing = [name for name in (*CELL_COLUMNS, *RUN_COLUMNS) if name not in table.columns]
+        if missing:
+            raise UserError(f"not a file of results, it has no column {missing[0]}.")
+        yield from results_in(table)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file.") from None
+    except (ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
+        raise UserError(f"{path}: damaged, or not a file of results; delete it and run the command again.") from None
+
+
+def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
+    """The cells of several files or folders of files; a cell that is there twice counts once.
+
+    episodes: whether to keep the return of every episode, or one mean a run.
+    """
+    found: dict[object, Result] = {}
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(path.glob("*.parquet"))
+            if not inside:
+                raise UserError(f"{path}: no results here; `sbil reproduce --out {path}` writes some.")
+        else:
+            inside = [path]
+        for file in inside:
+            for result in read(file):
+                kept = result if episodes else result.without_episodes()
+                found.setdefault((result.cell, result.fingerprint), kept)
+    return list(found.values())

@@ -1,40 +1,178 @@
-"""Figures: return against the number of trajectories."""
+"""Figures: return against size, performance profiles, unlabelled trajectories, diagnostics of training.
+
+A method has one colour and marker in all panels of a figure; up to eight methods stay apart.
+"""
 
 import io
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from sbil import files
-from sbil.experiments.cell import Result
+from sbil.errors import UserError
+from sbil.experiments import Result
+from sbil.reports import paper, statistics
+from sbil.reports.names import NAMES
 from sbil.reports.statistics import estimate
-from sbil.reports.tables import setting_of
+from sbil.reports.tables import distinct, ordinary, setting_of, strata
 
-# Colours that stay apart for colour-blind readers (Okabe and Ito), and a marker each for print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# Colours that stay apart for colour-blind readers (Okabe and Ito, grey for their yellow), and a marker each for print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "-.")  # for the first eight methods, and for the next
+SCORE = "return (0 = random, 1 = demonstrator)"
+LEVELS = np.linspace(-0.1, 1.1, 121)  # the scores at which profiles are drawn
+WIDE = 100  # the ratio of large to small values of a diagnostic beyond which its axis is logarithmic
+STAMPS = {"png": "Creation Time", "svg": "Date", "pdf": "CreationDate"}  # where each kind of file would have the date
+
+Key = TypeVar("Key", bound=Hashable)
 
 
-def against_size(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
-    """One panel a setting: the scaled score of each method against the number of trajectories.
+class Style(NamedTuple):
+    """How a method is drawn."""
 
-    names: what to call the methods in the legend, where not by their own names.
+    colour: str
+    marker: str
+    line: str
+    label: str
+
+
+def against_size(results: Sequence[Result], names: Mapping[str, str] | None = None, printed: bool = False) -> Figure:
+    """One panel a setting: the scaled score of each method against the number of trajectories, with intervals.
+
+    names: what to call the methods in the legend, where not as `sbil.reports.names` does.
+    printed: draw also, faintly, what the paper prints for its methods.
     """
-    settings = list(dict.fromkeys(setting_of(result) for result in results))
-    methods = list(dict.fromkeys(str(result.cell.method) for result in results))
-    figure = Figure(figsize=(1.4 + 3.8 * len(settings), 4.2), layout="constrained")
-    panels = figure.subplots(1, len(settings), squeeze=False, sharey=True)[0]
-    for panel, setting in zip(panels, settings, strict=True):
-        here = [result for result in results if setting_of(result) == setting]
-        _panel(panel, here, methods, names or {})
+    results = ordinary(results)
+    groups, styles = _grouped(results, setting_of), _styles(results, names)
+    shifts = _shifts(list(styles))
+    figure, panels = _panels(len(groups))
+    for panel, (setting, here) in zip(panels, groups.items(), strict=True):
+        sizes = sorted({result.cell.size for result in here})
+        for method, mine in _grouped(here, _method).items():
+            mine.sort(key=lambda result: result.cell.size)
+            places = {size: place + shifts[method] for place, size in enumerate(sizes)}
+            if printed and method in paper.METHODS:
+                _printed(panel, mine[0].cell.environment, method, places, styles[method])
+            _curve(panel, mine, [places[result.cell.size] for result in mine], styles[method])
+        panel.set_xticks(range(len(sizes)), [str(size) for size in sizes])
+        panel.set_xlabel("demonstrated trajectories")
+        _score_axis(panel)
         panel.set_title(_two_lines(setting), fontsize=9)
-    panels[0].set_ylabel("return (0 = random, 1 = demonstrator)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    columns = min(len(methods), 4 * len(settings))
-    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=columns, fontsize=9)
+    faint = Line2D([], [], color="0.5", linestyle="--", marker="o", markerfacecolor="white", markersize=5)
+    faint.set_label("printed in the paper")
+    _legend(figure, panels, styles, [faint] if printed else [])
     return figure
+
+
+def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
+    """One panel a setting: the share of each method's runs, those of all sizes, that score above a level."""
+    results = ordinary(results)
+    groups, styles = _grouped(results, setting_of), _styles(results, names)
+    figure, panels = _panels(len(groups))
+    for panel, (setting, here) in zip(panels, groups.items(), strict=True):
+        for method, mine in _grouped(here, _method).items():
+            found, style = statistics.profile(strata(mine), LEVELS), styles[method]
+            panel.plot(LEVELS, found.share, style.line, color=style.colour, linewidth=1.5, label=style.label)
+            panel.fill_between(LEVELS, found.low, found.high, color=style.colour, alpha=0.12, linewidth=0)
+        panel.set_xlabel(SCORE)
+        panel.set_ylim(-0.02, 1.02)
+        _on_the_left(panel, "share of runs above that return")
+        panel.set_title(_two_lines(setting), fontsize=9)
+    _legend(figure, panels, styles)
+    return figure
+
+
+def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
+    """One panel a setting and size: the score against the unlabelled trajectories, as multiples of the labelled ones.
+
+    Methods that were given none are level lines with their intervals.
+    """
+    groups = _grouped(distinct(results), lambda result: (setting_of(result), result.cell.size))
+    groups = {place: here for place, here in groups.items() if any(result.cell.unlabelled for result in here)}
+    if not groups:
+        raise UserError("no cell has unlabelled trajectories; a semi-supervised figure needs some.")
+    every = [result for here in groups.values() for result in here]
+    styles, shifts = _styles(every, names), _shifts(list(_grouped([r for r in every if r.cell.unlabelled], _method)))
+    figure, panels = _panels(len(groups))
+    for panel, ((setting, size), here) in zip(panels, groups.items(), strict=True):
+        for method, mine in _grouped(here, _method).items():
+            mine.sort(key=lambda result: result.cell.unlabelled)
+            if mine[-1].cell.unlabelled:
+                _curve(panel, mine, [r.cell.unlabelled / size + shifts[method] for r in mine], styles[method])
+            else:
+                _level(panel, mine[0], styles[method])
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.set_xlabel("unlabelled trajectories for each labelled one")
+        _score_axis(panel)
+        panel.set_title(f"{_two_lines(setting)}, {size} labelled", fontsize=9)
+    _legend(figure, panels, styles)
+    return figure
+
+
+def diagnostics(results: Sequence[Result], metrics: Sequence[str], names: Mapping[str, str] | None = None) -> Figure:
+    """One row a metric, one column a setting and size: the metric along training, one line a method.
+
+    The line is the median of the runs, the band their middle half. The axes are fitted to the runs that stayed sound:
+    those that diverged leave the panel, and the title counts them.
+    """
+    results = [result for result in distinct(results) if set(metrics) & set(result.curves)]
+    if not results:
+        raise UserError(f"no cell has a diagnostic named {' or '.join(metrics)}.")
+    groups, styles = _grouped(results, _place), _styles(results, names)
+    figure = Figure(figsize=(1.4 + 3.8 * len(groups), 0.9 + 2.3 * len(metrics)), layout="constrained")
+    panels = figure.subplots(len(metrics), len(groups), squeeze=False, sharex="col")
+    for column, (place, here) in zip(panels.T, groups.items(), strict=True):
+        for panel, metric in zip(column, metrics, strict=True):
+            shown = [result for result in here if metric in result.curves]
+            for result in shown:
+                _trace(panel, result, metric, styles[_method(result)])
+            _fit(panel, shown, metric)
+            panel.spines[["top", "right"]].set_visible(False)
+        lost = [f"{styles[_method(r)].label}: {r.diverged} of {len(r.cell.runs)} diverged" for r in here if r.diverged]
+        column[0].set_title("\n".join([place, *lost]), fontsize=9)
+        column[-1].set_xlabel("updates")
+    for panel, metric in zip(panels[:, 0], metrics, strict=True):
+        panel.set_ylabel(metric.replace("_", " "))
+    _legend(figure, list(panels.ravel()), styles)
+    return figure
+
+
+def write(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, SVG or PDF, by the ending of `path`; equal figures give equal bytes."""
+    content = io.BytesIO()
+    kind = path.suffix.removeprefix(".")
+    if kind not in STAMPS:
+        raise UserError(f"{path}: a figure ends in .png, .svg or .pdf.")
+    with matplotlib.rc_context({"svg.hashsalt": "sbil", "svg.fonttype": "none", "pdf.fonttype": 42}):
+        figure.savefig(content, format=kind, dpi=160, metadata={STAMPS[kind]: None})
+    files.write_bytes(path, content.getvalue())
+
+
+def _grouped(results: Sequence[Result], key: Callable[[Result], Key]) -> dict[Key, list[Result]]:
+    """Results by what `key` says of them, in the order in which they come."""
+    groups: dict[Key, list[Result]] = {}
+    for result in results:
+        groups.setdefault(key(result), []).append(result)
+    return groups
+
+
+def _method(result: Result) -> str:
+    return str(result.cell.method)
+
+
+def _place(result: Result) -> str:
+    unlabelled = f", {result.cell.unlabelled} unlabelled" if result.cell.unlabelled else ""
+    return f"{_two_lines(setting_of(result))}, n = {result.cell.size}{unlabelled}"
 
 
 def _two_lines(setting: str) -> str:
@@ -42,44 +180,132 @@ def _two_lines(setting: str) -> str:
     return f"{environment}\n{rest}"
 
 
-def _panel(
-    panel: "matplotlib.axes.Axes", results: Sequence[Result], methods: list[str], names: Mapping[str, str]
-) -> None:
-    sizes = sorted({result.cell.size for result in results})
-    panel.axhline(1, color="0.6", linewidth=1, linestyle=":")
-    for index, method in enumerate(methods):
-        mine = sorted((r for r in results if str(r.cell.method) == method), key=lambda r: r.cell.size)
-        if not mine:
-            continue
-        values = [estimate(result.scores) for result in mine]
-        # A small shift keeps intervals of different methods apart.
-        places = [sizes.index(r.cell.size) + 0.08 * (index - (len(methods) - 1) / 2) for r in mine]
-        means = [value.mean for value in values]
-        # Where all runs score alike, rounding can put an end of the interval on the wrong side.
-        below = [max(value.mean - value.low, 0.0) for value in values]
-        above = [max(value.high - value.mean, 0.0) for value in values]
-        panel.errorbar(
-            places,
-            means,
-            yerr=[below, above],
-            color=COLOURS[index % len(COLOURS)],
-            marker=MARKERS[index % len(MARKERS)],
-            markersize=5,
-            linewidth=1.5,
-            capsize=2,
-            label=names.get(method, method),
+def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[str, Style]:
+    methods = list(_grouped(results, _method))
+    names = NAMES if names is None else names
+    return {
+        method: Style(
+            COLOURS[index % len(COLOURS)],
+            MARKERS[index % len(MARKERS)],
+            LINES[index // len(COLOURS) % len(LINES)],
+            names.get(method, method),
         )
-    panel.set_xticks(range(len(sizes)), [str(size) for size in sizes])
-    panel.set_xlabel("demonstrated trajectories")
-    panel.set_ylim(min(-0.05, panel.get_ylim()[0]), 1.08)
-    panel.spines[["top", "right"]].set_visible(False)
+        for index, method in enumerate(methods)
+    }
 
 
-def write(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, SVG or PDF, by the ending of `path`; equal figures give equal bytes."""
-    content = io.BytesIO()
-    kind = path.suffix.removeprefix(".")
-    stamp = {"png": "Creation Time", "svg": "Date", "pdf": "CreationDate"}
-    with matplotlib.rc_context({"svg.hashsalt": "sbil", "svg.fonttype": "none"}):
-        figure.savefig(content, format=kind, dpi=160, metadata={stamp[kind]: None})
-    files.write_bytes(path, content.getvalue())
+def _shifts(methods: Sequence[str]) -> dict[str, float]:
+    """How far each method stands to the side, which keeps the intervals of different ones apart."""
+    step = min(0.08, 0.6 / len(methods))
+    return {method: step * (index - (len(methods) - 1) / 2) for index, method in enumerate(methods)}
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    """Panels with one vertical axis: up to four in a row, five to eight in two rows."""
+    rows = 1 if count <= 4 else max(2, math.ceil(count / 4))
+    columns = math.ceil(count / rows)
+    figure = Figure(figsize=(1.4 + 3.8 * columns, 0.9 + 3.3 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    for panel in panels[count:]:
+        panel.remove()
+    for panel in panels[:count]:
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure, list(panels[:count])
+
+
+def _on_the_left(panel: Axes, label: str) -> None:
+    place = panel.get_subplotspec()
+    if place and place.is_first_col():
+        panel.set_ylabel(label)
+
+
+def _score_axis(panel: Axes) -> None:
+    low, high = panel.get_ylim()
+    panel.set_ylim(min(-0.05, low), max(1.08, high))
+    panel.axhline(1, color="0.6", linewidth=1, linestyle=":")
+    _on_the_left(panel, SCORE)
+
+
+def _curve(panel: Axes, results: Sequence[Result], places: Sequence[float], style: Style) -> None:
+    """Means with their intervals."""
+    values = [estimate(result.scores) for result in results]
+    # Where all runs score alike, rounding can put an end of the interval on the wrong side.
+    below = [max(value.mean - value.low, 0.0) for value in values]
+    above = [max(value.high - value.mean, 0.0) for value in values]
+    panel.errorbar(
+        places,
+        [value.mean for value in values],
+        yerr=[below, above],
+        color=style.colour,
+        marker=style.marker,
+        linestyle=style.line,
+        markersize=5,
+        linewidth=1.5,
+        elinewidth=1,
+        capsize=2,
+        label=style.label,
+    )
+
+
+def _printed(panel: Axes, environment: str, method: str, places: Mapping[int, float], style: Style) -> None:
+    cells = {place: paper.printed(environment, size, method) for size, place in places.items()}
+    found = {place: cell.mean for place, cell in cells.items() if cell}
+    (line,) = panel.plot(
+        list(found), list(found.values()), "--", color=style.colour, linewidth=1, alpha=0.45, zorder=1.5
+    )
+    line.set(marker=style.marker, markerfacecolor="white", markersize=5)
+
+
+def _level(panel: Axes, result: Result, style: Style) -> None:
+    value = estimate(result.scores)
+    panel.axhline(value.mean, color=style.colour, linewidth=1.5, linestyle="--", label=style.label)
+    panel.axhspan(value.low, value.high, color=style.colour, alpha=0.08, linewidth=0)
+
+
+def _trace(panel: Axes, result: Result, metric: str, style: Style) -> None:
+    low, middle, high = _quartiles(result.curves[metric])
+    (line,) = panel.plot(result.points, middle, style.line, color=style.colour, linewidth=1.2, label=style.label)
+    line.set(marker=style.marker, markersize=3)
+    panel.fill_between(result.points, low, high, color=style.colour, alpha=0.15, linewidth=0)
+
+
+def _quartiles(values: np.ndarray) -> np.ndarray:
+    """[3, points] of values [runs, points], over the runs that have a finite one."""
+    values = np.where(np.isfinite(values), values, np.nan)
+    known = ~np.isnan(values).all(axis=0)
+    found = np.full((3, len(known)), np.nan)
+    found[:, known] = np.nanquantile(values[:, known], (0.25, 0.5, 0.75), axis=0)
+    return found
+
+
+def _fit(panel: Axes, results: Sequence[Result], metric: str) -> None:
+    """Axes that show what is drawn of sound runs, or of all where none are; logarithmic where values are far apart."""
+    sound = [r.curves[metric][(r.diverged_at < 0) | (4 * r.diverged < len(r.cell.runs))] for r in results]
+    sound = [values for values in sound if len(values)] or [result.curves[metric] for result in results]
+    bands = [_quartiles(values).ravel() for values in sound]
+    values = np.concatenate([*bands, [np.nan]])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return
+    sizes = np.abs(values[values != 0])
+    small = np.quantile(sizes, 0.1) if len(sizes) else 1.0
+    if len(sizes) and sizes.max() > WIDE * small:
+        panel.set_yscale("symlog", linthresh=small)
+    scale = panel.yaxis.get_transform()
+    low, high = scale.transform(np.array([values.min(), values.max()]))
+    margin = 0.08 * (high - low) or 0.5
+    panel.set_ylim(*scale.inverted().transform(np.array([low - margin, high + margin])))
+    ends = [result.points[-1] for result in results]
+    if max(ends) > 5 * min(ends):
+        panel.set_xscale("log")
+
+
+def _legend(figure: Figure, panels: Sequence[Axes], styles: Mapping[str, Style], more: Sequence[Artist] = ()) -> None:
+    """One legend for all panels, below them: methods in their order, in as many columns as have room."""
+    found = {label: handle for p in panels for handle, label in zip(*p.get_legend_handles_labels(), strict=True)}
+    handles = [*(found[style.label] for style in styles.values() if style.label in found), *more]
+    names = [str(handle.get_label()) for handle in handles]
+    width = 0.6 + 0.07 * max(map(len, names))
+    columns = max(1, min(len(names), int(figure.get_figwidth() / width)))
+    figure.set_figheight(figure.get_figheight() + 0.2 * (math.ceil(len(names) / columns) - 1))
+    figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=columns, fontsize=9)

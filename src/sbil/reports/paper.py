@@ -5,10 +5,12 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-from sbil.experiments.cell import Result
+from sbil.experiments import Result
 from sbil.reports.statistics import estimate
 
-METHODS = ("bc", "rcal", "dsfn", "value_dice", "edm")  # of its table, by our names
+NAMES = {"bc": "BC", "rcal": "RCAL", "dsfn": "DSFN", "value_dice": "ValueDICE", "edm": "EDM"}
+METHODS = tuple(NAMES)  # of its table, by our names
+COUNTERPARTS = {**{method: method for method in METHODS}, "edm:paper": "edm"}  # our methods that redo one of these
 
 
 class Printed(NamedTuple):
@@ -35,9 +37,16 @@ def printed(environment: str, size: int, algorithm: str) -> Printed | None:
     return _table().get((environment, str(size), algorithm))
 
 
+def counterpart(result: Result) -> Printed | None:
+    """The printed cell that a result redoes; none for our variants, or with unlabelled trajectories."""
+    cell = result.cell
+    method = COUNTERPARTS.get(str(cell.method))
+    return printed(cell.environment, cell.size, method) if method and not cell.unlabelled else None
+
+
 def differs(result: Result) -> bool:
     """Whether a cell is more than two standard errors (ours and the paper's together) from the printed one."""
-    theirs = printed(result.cell.environment, result.cell.size, result.cell.method.algorithm)
+    theirs = counterpart(result)
     if theirs is None:
         return False
     ours = estimate(result.scores)

@@ -1,16 +1,23 @@
-"""Tables of results: for the terminal, for Markdown and as plain rows."""
+"""Tables of results: for the terminal, for Markdown, for LaTeX and as plain rows.
+
+Tables of methods and sizes show ordinary cells only, those without unlabelled trajectories.
+"""
 
 import csv
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 
-from sbil.experiments.cell import Result
-from sbil.reports.statistics import Estimate, estimate, sign_flip
+from sbil.errors import UserError
+from sbil.experiments import Result
+from sbil.reports import paper, statistics
+from sbil.reports.names import name_of, place_of
+from sbil.reports.statistics import Estimate, Interval, estimate, sign_flip
 
 
 def setting_of(result: Result) -> str:
@@ -20,6 +27,21 @@ def setting_of(result: Result) -> str:
     return f"{cell.environment}, {cell.demonstrator} demonstrator ({cell.mode}), {thinning}"
 
 
+def distinct(results: Sequence[Result]) -> list[Result]:
+    """The same cells; refused if two would stand in one place of a table or figure."""
+    seen = set()
+    for cell in (result.cell for result in results):
+        if str(cell) in seen:
+            raise UserError(f"{cell} is there twice, with other updates, draws or episodes; bring one grid at a time.")
+        seen.add(str(cell))
+    return list(results)
+
+
+def ordinary(results: Sequence[Result]) -> list[Result]:
+    """The cells without unlabelled trajectories, one for each setting, method and size."""
+    return distinct([result for result in results if not result.cell.unlabelled])
+
+
 def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """One row a cell: the estimate of its score, its mean return, and its diverged runs."""
     return [
@@ -27,8 +49,9 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
             "setting": setting_of(result),
             "method": str(result.cell.method),
             "size": result.cell.size,
+            "unlabelled": result.cell.unlabelled,
             "runs": len(result.cell.runs),
-            "diverged": int((result.diverged_at >= 0).sum()),
+            "diverged": result.diverged,
             "return": float(result.returns.mean()),
             **{f"score_{name}": value for name, value in estimate(result.scores)._asdict().items()},
         }
@@ -38,20 +61,27 @@ def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
     """Score minus the baseline's, run by run (same draw, same initialisation), with its interval."""
-    base = {(setting_of(r), r.cell.size): r for r in results if str(r.cell.method) == baseline}
-    pairs = [(r, base.get((setting_of(r), r.cell.size))) for r in results if str(r.cell.method) != baseline]
     return [
         {
             "setting": setting_of(result),
             "method": str(result.cell.method),
             "size": result.cell.size,
-            "draws": result.cell.draws,
-            **estimate(result.scores - other.scores)._asdict(),
-            "p": sign_flip((result.scores - other.scores).mean(axis=1)),
+            **_difference(result, other),
         }
-        for result, other in pairs
-        if other is not None and other.scores.shape == result.scores.shape
+        for result, other in _pairs(ordinary(results), results, baseline)
     ]
+
+
+def _pairs(results: Sequence[Result], every: Sequence[Result], baseline: str) -> list[tuple[Result, Result]]:
+    """Each cell with the ordinary cell of the baseline that has the same setting, size and runs, where there is one."""
+    base = {(r.cell.setting, r.cell.size): r for r in ordinary(every) if str(r.cell.method) == baseline}
+    pairs = [(result, base.get((result.cell.setting, result.cell.size))) for result in results]
+    return [(r, other) for r, other in pairs if other and other is not r and other.scores.shape == r.scores.shape]
+
+
+def _difference(result: Result, other: Result) -> dict[str, Any]:
+    values = result.scores - other.scores
+    return {"draws": len(values), **estimate(values)._asdict(), "p": sign_flip(values.mean(axis=1))}
 
 
 FEWEST_DRAWS = 5  # below this an interval over draws says next to nothing
@@ -76,16 +106,108 @@ def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
             "thin": result.cell.thin,
             "method": str(result.cell.method),
             "size": result.cell.size,
+            "unlabelled": result.cell.unlabelled,
             "draw": draw,
             "initialisation": initialisation,
             "return": round(float(result.returns[i].mean()), 3),
             "score": round(float(result.scores[draw, initialisation]), 5),
             "diverged_at": int(result.diverged_at[i]),
-            "chosen": result.choices[i],
+            "chosen": result.chosen[i] if result.chosen else "",
         }
         for result in results
         for i, (draw, initialisation) in enumerate(result.cell.runs)
     ]
+
+
+def cell_rows(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
+    """One row a cell, whole: its statistics, the difference from the baseline, and what the paper prints.
+
+    With unlabelled trajectories the difference is from the baseline that has the same decisions and nothing else.
+    """
+    others = {id(result): other for result, other in _pairs(results, results, baseline)}
+    return [_cell_row(result, others.get(id(result))) for result in results]
+
+
+def _cell_row(result: Result, other: Result | None) -> dict[str, Any]:
+    difference = _difference(result, other) if other else {}
+    printed = paper.counterpart(result)
+    row = {
+        "setting": setting_of(result),
+        "method": str(result.cell.method),
+        "size": result.cell.size,
+        "unlabelled": result.cell.unlabelled,
+        "runs": len(result.cell.runs),
+        "diverged": result.diverged,
+        **estimate(result.scores)._asdict(),
+        **_columns("iqm", statistics.aggregate([result.scores[None]])),
+        "difference": difference.get("mean"),
+        "difference_low": difference.get("low"),
+        "difference_high": difference.get("high"),
+        "p": difference.get("p"),
+        "verdict": verdict(difference) if difference else None,
+        "printed_mean": printed.mean if printed else None,
+        "printed_standard_error": printed.standard_error if printed else None,
+        "differs": paper.differs(result) if printed else None,
+    }
+    return {name: _tidy(value) for name, value in row.items()}
+
+
+def _tidy(value: Any) -> Any:
+    """Numbers with six decimals, and nothing for those that are not there."""
+    if not isinstance(value, float):
+        return value
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def strata(results: Sequence[Result]) -> list[np.ndarray]:
+    """Scores of cells as statistics take them: [cells, draws, initialisations] for each environment.
+
+    There the draws of all settings and sizes have the same seeds, initial weights and live episodes, so they are not
+    independent. Cells with another number of runs are strata of their own.
+    """
+    groups: dict[tuple[str, tuple[int, ...]], list[np.ndarray]] = {}
+    for result in sorted(results, key=lambda result: (result.cell.setting, result.cell.size)):
+        groups.setdefault((result.cell.environment, result.scores.shape), []).append(result.scores)
+    return [np.stack(scores) for scores in groups.values()]
+
+
+def aggregates(
+    results: Sequence[Result], baseline: str = "bc", by: Callable[[Result], str] = setting_of
+) -> list[dict[str, Any]]:
+    """One row a setting (or whatever `by` gives) and method, over all its cells.
+
+    Compared with the baseline are the cells that both have: the mean difference, the probability that a run beats one
+    of the baseline's, and the number of cells in which the method is clearly above or below it.
+    """
+    found: dict[tuple[str, str], list[Result]] = {}
+    for result in ordinary(results):
+        found.setdefault((by(result), str(result.cell.method)), []).append(result)
+    places = {group: place for place, (group, _) in enumerate(found)}
+    keys = sorted(found, key=lambda key: (places[key[0]], place_of(key[1])))
+    return [{"group": key[0], "method": key[1], **_aggregate(found[key], results, baseline)} for key in keys]
+
+
+def _aggregate(mine: Sequence[Result], every: Sequence[Result], baseline: str) -> dict[str, Any]:
+    pairs = _pairs(mine, every, baseline)
+    ours, theirs = strata([result for result, _ in pairs]), strata([other for _, other in pairs])
+    verdicts = [verdict(_difference(result, other)) for result, other in pairs]
+    return {
+        "cells": len(mine),
+        "runs": sum(len(result.cell.runs) for result in mine),
+        "diverged": sum(result.diverged for result in mine),
+        **_columns("iqm", statistics.aggregate(strata(mine))),
+        **_columns("mean", statistics.aggregate(strata(mine), statistics.mean)),
+        "compared": len(pairs),
+        **_columns("difference", statistics.difference(ours, theirs) if pairs else None),
+        **_columns("improvement", statistics.improvement(ours, theirs) if pairs else None),
+        "above": verdicts.count("above"),
+        "below": verdicts.count("below"),
+    }
+
+
+def _columns(name: str, interval: Interval | None) -> dict[str, float | None]:
+    value, low, high = interval or (None, None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
@@ -112,13 +234,16 @@ def json_text(value: Any) -> str:
 
 def short(value: Estimate) -> str:
     """0.812 [0.745, 0.871]; a single run has no interval."""
-    if math.isnan(value.low):
-        return f"{value.mean:.3f}"
-    return f"{value.mean:.3f} [{value.low:.3f}, {value.high:.3f}]"
+    return _bracketed(value.mean, value.low, value.high)
+
+
+def _bracketed(value: float, low: float, high: float, form: str = ".3f") -> str:
+    return f"{value:{form}}" if math.isnan(low) else f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
 def grid(results: Sequence[Result], cell_text: Any) -> tuple[list[str], list[list[str]]]:
     """(header, lines): methods down, sizes across."""
+    results = ordinary(results)
     sizes = sorted({result.cell.size for result in results})
     methods = list(dict.fromkeys(str(result.cell.method) for result in results))
     found = {(str(r.cell.method), r.cell.size): r for r in results}
@@ -137,12 +262,24 @@ def with_interval(result: Result) -> str:
 def with_error(result: Result) -> str:
     """The score of a cell as the paper prints it, mean ± standard error, and its diverged runs."""
     value = estimate(result.scores)
-    return f"{value.mean:.3f} ± {value.standard_error:.3f}" + _diverged(result)
+    return _plus_minus(value.mean, value.standard_error) + _diverged(result)
+
+
+def with_printed(result: Result) -> str:
+    """The score of a cell and, where the paper has it, the printed one; † where they differ (`paper.differs`)."""
+    printed = paper.counterpart(result)
+    if printed is None:
+        return with_error(result)
+    mark = " †" if paper.differs(result) else ""
+    return f"{with_error(result)} (printed: {_plus_minus(*printed)}){mark}"
+
+
+def _plus_minus(mean: float, standard_error: float) -> str:
+    return f"{mean:.3f}" if math.isnan(standard_error) else f"{mean:.3f} ± {standard_error:.3f}"
 
 
 def _diverged(result: Result) -> str:
-    count = int((result.diverged_at >= 0).sum())
-    return f" ({count} of {len(result.cell.runs)} diverged)" if count else ""
+    return f" ({result.diverged} of {len(result.cell.runs)} diverged)" if result.diverged else ""
 
 
 def terminal(results: Sequence[Result], title: str) -> Table:
@@ -157,10 +294,118 @@ def terminal(results: Sequence[Result], title: str) -> Table:
 
 
 def markdown(results: Sequence[Result], cell_text: Any = with_error) -> str:
-    """One Markdown table a setting."""
+    """One Markdown table a setting; `cell_text` is with_error, with_interval, with_printed or your own."""
     parts = []
-    for setting in dict.fromkeys(setting_of(result) for result in results):
-        header, lines = grid([r for r in results if setting_of(r) == setting], cell_text)
-        table = [header, ["---"] * len(header), *lines]
-        parts.append(f"**{setting}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in table))
-    return "\n\n".join(parts) + "\n"
+    for setting, here in _by_setting(results):
+        header, lines = grid(here, cell_text)
+        parts.append(f"**{setting}**\n\n" + _markdown(header, lines))
+    return "\n".join(parts)
+
+
+def aggregate_markdown(
+    results: Sequence[Result], baseline: str = "bc", by: Callable[[Result], str] = setting_of
+) -> str:
+    """The rows of `aggregates` as one Markdown table a setting, values with their 95 % intervals."""
+    name = name_of(baseline)
+    compared = [f"difference from {name}", f"P(run above {name})", "clearly above", "clearly below"]
+    header = ["method", "cells", "IQM", "mean", *compared]
+    rows = aggregates(results, baseline, by)
+    parts = []
+    for group in dict.fromkeys(row["group"] for row in rows):
+        lines = [_aggregate_line(row) for row in rows if row["group"] == group]
+        parts.append(f"**{group}**\n\n" + _markdown(header, lines))
+    return "\n".join(parts)
+
+
+def _aggregate_line(row: dict[str, Any]) -> list[str]:
+    def text(name: str, form: str = ".3f") -> str:
+        return _bracketed(row[name], row[f"{name}_low"], row[f"{name}_high"], form)
+
+    diverged = f" ({row['diverged']} of {row['runs']} runs diverged)" if row["diverged"] else ""
+    line = [name_of(row["method"]), str(row["cells"]), text("iqm") + diverged, text("mean")]
+    if not row["compared"]:
+        return [*line, "", "", "", ""]
+    clear = [f"{row[name]} of {row['compared']}" for name in ("above", "below")]
+    return [*line, text("difference", "+.3f"), text("improvement"), *clear]
+
+
+def _by_setting(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
+    found: dict[str, list[Result]] = {}
+    for result in ordinary(results):
+        found.setdefault(setting_of(result), []).append(result)
+    return list(found.items())
+
+
+def _markdown(header: list[str], lines: list[list[str]]) -> str:
+    table = [header, ["---"] * len(header), *lines]
+    return "".join("| " + " | ".join(line) + " |\n" for line in table)
+
+
+def latex(results: Sequence[Result]) -> str:
+    """One booktabs table a setting: mean ± standard error, and the paper's printed rows below ours."""
+    return "\n".join(_latex_table(setting, here) for setting, here in _by_setting(results))
+
+
+def _latex_table(setting: str, results: Sequence[Result]) -> str:
+    results = sorted(results, key=lambda result: place_of(str(result.cell.method)))
+    cell = results[0].cell
+    sizes = sorted({result.cell.size for result in results})
+    _, ours = grid(results, _latex_cell)
+    body = [[_escaped(name_of(method)), *cells] for method, *cells in ours]
+    printed = [[f"printed: {name}", *_printed_cells(cell.environment, sizes, m)] for m, name in paper.NAMES.items()]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_caption(setting, results)}}}",
+        rf"\label{{tab:{cell.setting}}}",
+        rf"\begin{{tabular}}{{l{'r' * len(sizes)}}}",
+        r"\toprule",
+        _latex_line(["trajectories", *map(str, sizes)]),
+        r"\midrule",
+        *map(_latex_line, body),
+        *([r"\midrule", *map(_latex_line, printed)] if any(any(line[1:]) for line in printed) else []),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _caption(setting: str, results: Sequence[Result]) -> str:
+    runs = " or ".join(map(str, sorted({len(result.cell.runs) for result in results})))
+    text = rf"{_escaped(setting)}: scaled return (random 0, demonstrator 1), mean $\pm$ standard error of {runs} runs."
+    if any(paper.differs(result) for result in results):
+        text += r" $\dagger$: more than two standard errors of the difference from what the paper prints."
+    return text + (" In brackets: runs that diverged." if any(result.diverged for result in results) else "")
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_cell(result: Result) -> str:
+    value = estimate(result.scores)
+    mark = r"^\dagger" if paper.differs(result) else ""
+    diverged = f" [{result.diverged}]" if result.diverged else ""
+    return _latex_value(value.mean, value.standard_error, mark) + diverged
+
+
+def _printed_cells(environment: str, sizes: Sequence[int], method: str) -> list[str]:
+    cells = [paper.printed(environment, size, method) for size in sizes]
+    return [_latex_value(*cell) if cell else "" for cell in cells]
+
+
+def _latex_value(mean: float, standard_error: float, mark: str = "") -> str:
+    return f"${_plus_minus(mean, standard_error)}{mark}$".replace("±", r"\pm")
+
+
+LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+def _escaped(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in text)

@@ -1,0 +1,57 @@
+"""The experiments of the paper, by protocol.
+
+released: as its authors' code runs them. Demonstrators act by drawing from PPO's probabilities; on CartPole, the only
+    environment of that code, every 20th step is kept.
+paper: as its text says. A greedy DQN demonstrates CartPole, PPO Acrobot; nothing is thinned.
+
+Both compare every method of the paper's table, EDM in its three forms (our default, the loss as printed, the settings
+of the authors' code) and BC with weight decay, the control that the paper lacks. The second experiment is the paper's
+semi-supervised figure: one trajectory of pairs, and the states of 1 to 7 more.
+"""
+
+from dataclasses import replace
+
+from sbil.errors import unknown
+from sbil.experiments.cell import Method
+from sbil.experiments.experiment import Experiment
+
+EDM = (Method("edm"), Method("edm", "released"), Method("edm", "paper"))
+METHODS = (
+    Method("bc"),
+    Method("bc", "decay"),
+    Method("rcal"),
+    Method("dsfn"),
+    Method("value_dice"),
+    *EDM,
+)
+SAMPLED, DQN = (("ppo", "sampled"),), (("dqn", "greedy"),)
+STATES = tuple(range(1, 8))
+
+
+def _with_states(main: Experiment) -> Experiment:
+    return replace(main, methods=EDM, sizes=(1,), unlabelled=STATES)
+
+
+_CARTPOLE = Experiment("CartPole-v1", SAMPLED, METHODS, thin=20)
+_AS_PRINTED = Experiment("CartPole-v1", DQN, METHODS)
+_ACROBOT = Experiment("Acrobot-v1", SAMPLED, METHODS)
+
+PROTOCOLS: dict[str, tuple[Experiment, ...]] = {
+    "released": (_CARTPOLE, _ACROBOT, _with_states(_CARTPOLE)),
+    "paper": (_AS_PRINTED, _ACROBOT, _with_states(_AS_PRINTED)),
+}
+
+
+def protocol(name: str, quick: bool = False) -> tuple[Experiment, ...]:
+    """The experiments of a protocol; quick: in minutes on two cores (5 runs a cell, three sizes, not DSFN's hours)."""
+    if name not in PROTOCOLS:
+        raise unknown("protocol", name, PROTOCOLS)
+    return tuple(map(_quick, PROTOCOLS[name])) if quick else PROTOCOLS[name]
+
+
+def _quick(full: Experiment) -> Experiment:
+    fast = tuple(method for method in full.methods if method.algorithm not in ("dsfn", "value_dice"))
+    sizes = tuple(size for size in full.sizes if size in (1, 3, 15))
+    if full.unlabelled == STATES:
+        return replace(full, methods=EDM[:1], unlabelled=(1, 3, 7), draws=5, initialisations=1)
+    return replace(full, methods=fast, sizes=sizes, draws=5, initialisations=1)

@@ -1,0 +1,46 @@
+"""Every table and figure of a set of results as files: Markdown, LaTeX and CSV; PNG, SVG and PDF."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sbil import files
+from sbil.experiments import Result
+from sbil.reports import figures, tables
+from sbil.reports.names import NAMES, place_of
+
+DRAWN = 8  # methods that a figure can show and stay legible
+FIRST = ("bc", "bc:decay", "rcal", "dsfn", "value_dice", "edm", "edm:released", "edm:paper")
+DIAGNOSED = ("policy_loss", "energy_gap", "energy", "chain_size")
+
+
+def write(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Write them, and say what was written."""
+    texts = {
+        "tables.md": tables.markdown(results, tables.with_printed) + "\n" + tables.aggregate_markdown(results),
+        "tables.tex": tables.latex(results),
+        "cells.csv": tables.csv_text(tables.cell_rows(results)),
+        "runs.csv": tables.csv_text(tables.run_rows(results)),
+    }
+    drawn = shown(results)
+    plots = {"return_against_size": figures.against_size(drawn, NAMES, printed=True)}
+    plots["profile"] = figures.profile(drawn, NAMES)
+    if any(result.cell.unlabelled for result in results):
+        plots["semi_supervised"] = figures.semi_supervised(drawn, NAMES)
+    least = min(result.cell.size for result in drawn)
+    followed = [r for r in drawn if r.cell.size == least and not r.cell.unlabelled and len(r.points) > 1]
+    known = [name for name in DIAGNOSED if any(name in result.curves for result in followed)]
+    if known:
+        plots["diagnostics"] = figures.diagnostics(followed, known, NAMES)
+    for name, text in texts.items():
+        files.write_text(folder / name, text)
+    for name, figure in plots.items():
+        for kind in ("png", "svg", "pdf"):
+            figures.write(figure, folder / f"{name}.{kind}")
+    return [*(folder / name for name in texts), *(folder / f"{name}.png" for name in plots)]
+
+
+def shown(results: Sequence[Result]) -> list[Result]:
+    """Those of the methods that a figure has room for: the first in the order of tables."""
+    methods = {str(result.cell.method) for result in results}
+    kept = sorted(methods, key=lambda method: (method not in FIRST, place_of(method)))[:DRAWN]
+    return [result for result in results if str(result.cell.method) in kept]

@@ -1,0 +1,39 @@
+"""What methods are called in print, in the order of tables."""
+
+NAMES = {
+    "bc": "BC",
+    "bc:decay": "BC, weight decay 1",
+    "bc+weight_decay=0/0.1/0.3/1/3/10": "BC, weight decay chosen",
+    "rcal": "RCAL",
+    "rcal+coefficient=1": "RCAL, coefficient 1",
+    "rcal+coefficient=0/0.01/0.1/1": "RCAL, coefficient chosen",
+    "rcal:iq_learn": "RCAL, squared (IQ-Learn)",
+    "dsfn": "DSFN",
+    "tril": "TRIL (warm start of DSFN)",
+    "value_dice": "ValueDICE",
+    "value_dice:long": "ValueDICE, 500,000 updates",
+    "value_dice+actor_learning_rate=1e-4": "ValueDICE, actor 1e-4",
+    "value_dice+actor_learning_rate=1e-3": "ValueDICE, actor 1e-3",
+    "value_dice+actor_learning_rate=1e-4+gradient_penalty=1": "ValueDICE, actor 1e-4, penalty 1",
+    "value_dice+straight_through=true": "ValueDICE, straight-through",
+    "value_dice_exact": "ValueDICE, exact",
+    "value_dice_exact+actor_learning_rate=1e-3": "ValueDICE, exact, actor 1e-3",
+    "edm": "EDM (our default)",
+    "edm:released": "EDM, released code",
+    "edm:paper": "EDM, as printed",
+    "edm:paper+start=unit": "EDM, as printed, chains from (-1, 1)",
+    "edm+weight=0.1/1+weight_decay=0/1": "EDM, weight and decay chosen",
+    "majority": "majority action",
+    "random": "random network",
+}
+_PLACES = {method: place for place, method in enumerate(NAMES)}
+
+
+def name_of(method: str) -> str:
+    """A method in words; one that has no name here is called by its own text."""
+    return NAMES.get(method, method)
+
+
+def place_of(method: str) -> tuple[int, str]:
+    """What to sort methods by: their place in tables, and methods without a name last."""
+    return _PLACES.get(method, len(_PLACES)), method

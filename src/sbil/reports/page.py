@@ -1,0 +1,485 @@
+"""The report: one HTML page that holds all it shows, opens from a disk and asks for nothing else.
+
+Names come from files, so they are put into the page as text only; a policy in its head forbids every script and
+style but the two that ship here, known by their hashes. Equal results give equal bytes.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from html import escape
+from importlib import resources
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from sbil.experiments import Cell, Result
+from sbil.experiments.result import SECONDS
+from sbil.reports import paper, statistics, tables, verdict
+from sbil.reports.names import name_of, place_of
+
+SHOWN = ("bc", "bc:decay", "rcal", "dsfn", "value_dice", "edm", "edm:released", "edm:paper")  # when it opens
+COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # theirs, of those in page.css
+MARKERS = 8  # in page.js
+POINTS = 20  # of a curve, at most
+PROFILE = np.array([*range(0, 95, 5), *range(95, 100)]) / 100  # the scores at which profiles are read
+PROTOCOL = ("draws", "initialisations", "updates", "episodes")
+GLYPHS = {"above": "▲", "below": "▼", "no clear difference": "·"}
+
+
+def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = None) -> str:
+    """The page of some results, whatever their order; `facts` are the `cell_rows` of `told_apart`, if at hand."""
+    apart = told_apart(results)
+    facts, compared = facts or tables.cell_rows(apart), verdict.comparisons(apart)
+    style, script = _asset("page.css"), _asset("page.js")
+    return Template(_asset("page.html")).substitute(
+        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        title=escape(summary(apart)),
+        style=style,
+        script=script,
+        verdict=_sentences(verdict.sentences(apart, compared)),
+        glance=_glance(compared),
+        settings=_by_setting(apart, compared),
+        overall=_overall(shown(apart)),
+        tables=_tables(facts),
+        commands=_commands(results),
+        provenance=_provenance(apart),
+        data=_json(_data(apart, facts)),
+    )
+
+
+def told_apart(results: Sequence[Result]) -> list[Result]:
+    """Results in the order of tables; one method run in two ways gets two names, such as bc and bc+updates=1000.
+
+    The way with most cells, then most draws, initialisations and updates, keeps the method's own name.
+    """
+    ways: dict[tuple[str, str], Counter[tuple[int, ...]]] = {}
+    for result in results:
+        ways.setdefault(_series(result.cell), Counter())[_protocol(result.cell)] += 1
+    named, seen = [], Counter[Cell]()
+    for result in sorted(results, key=lambda result: (_place(result.cell), result.fingerprint)):
+        cell, counts = result.cell, ways[_series(result.cell)]
+        usual = max(counts, key=lambda way: (counts[way], way))
+        marks = [f"{n}={v}" for n, v, u in zip(PROTOCOL, _protocol(cell), usual, strict=True) if v != u]
+        seen[cell] += 1
+        marks += [f"copy={seen[cell]}"] if seen[cell] > 1 else []
+        method = replace(cell.method, settings=(*cell.method.settings, *marks))
+        named.append(replace(result, cell=replace(cell, method=method)))
+    return sorted(named, key=lambda result: _place(result.cell))
+
+
+def _series(cell: Cell) -> tuple[str, str]:
+    return cell.setting, str(cell.method)
+
+
+def _protocol(cell: Cell) -> tuple[int, ...]:
+    return tuple(getattr(cell, name) for name in PROTOCOL)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    return cell.setting, place_of(str(cell.method)), cell.size, cell.unlabelled, _protocol(cell)
+
+
+def shown(results: Sequence[Result]) -> list[Result]:
+    """The cells of the methods that are shown at first: those most asked for, or all where there is none of them."""
+    return [result for result in results if str(result.cell.method) in SHOWN] or list(results)
+
+
+def summary(results: Sequence[Result]) -> str:
+    """ "575 cells, 23 methods, 5 settings, 28,750 runs"."""
+    counts = {
+        "cell": len(results),
+        "method": len({str(result.cell.method) for result in results}),
+        "setting": len({result.cell.setting for result in results}),
+        "run": sum(len(result.cell.runs) for result in results),
+    }
+    return ", ".join(f"{count:,} {name}" + "s" * (count != 1) for name, count in counts.items())
+
+
+# What the script draws
+
+
+def _data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    methods = sorted({row["method"] for row in facts}, key=place_of)
+    settings = list(dict.fromkeys(row["setting"] for row in facts))
+    texts = sorted({result.settings[0] for result in results if result.settings})
+    return {
+        "methods": _methods(methods),
+        "settings": [_two_lines(setting) for setting in settings],
+        "scores": PROFILE.tolist(),
+        "profiles": _profiles(results, methods, settings),
+        "texts": texts,
+        "cells": [
+            {
+                "setting": settings.index(row["setting"]),
+                "method": methods.index(row["method"]),
+                **_cell(result, row),
+                **({"text": texts.index(result.settings[0])} if result.settings else {}),
+            }
+            for result, row in zip(results, facts, strict=True)
+        ],
+    }
+
+
+def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Their names, colours and markers; the same for a known method whatever else is there."""
+    others = [method for method in methods if method not in SHOWN]
+    shown = set(SHOWN) & set(methods) or set(methods[: len(SHOWN)])
+    styles = {method: (COLOURS[place], place % MARKERS) for place, method in enumerate(SHOWN)}
+    for place, method in enumerate(others):
+        styles[method] = (place % len(COLOURS), (place + 3 + place // len(COLOURS)) % MARKERS)
+    return [
+        {
+            "id": method,
+            "name": name_of(method),
+            "shown": method in shown,
+            "colour": styles[method][0],
+            "marker": styles[method][1],
+            "printed": paper.COUNTERPARTS.get(method),
+        }
+        for method in methods
+    ]
+
+
+def _cell(result: Result, row: dict[str, Any]) -> dict[str, Any]:
+    cell = result.cell
+    content = {
+        **{name: getattr(cell, name) for name in ("size", "unlabelled", *PROTOCOL)},
+        "mean": [row["mean"], row["low"], row["high"]],
+        "error": row["standard_error"],
+        "iqm": [row["iqm"], row["iqm_low"], row["iqm_high"]],
+        "scores": [round(float(score), 4) for score in result.scores.ravel()],
+        "seconds": {name: value for name, value in result.seconds.items() if value > 0},
+    }
+    if row["difference"] is not None:
+        content["difference"] = [row["difference"], row["difference_low"], row["difference_high"]]
+        content["verdict"] = row["verdict"]
+    if row["printed_mean"] is not None:
+        content["printed"] = [row["printed_mean"], row["printed_standard_error"]]
+        content["differs"] = _beyond(row)
+    if result.diverged:
+        content["diverged"] = result.diverged_at.tolist()
+    if any(result.chosen):
+        content["chosen"] = Counter(result.chosen).most_common()
+    if result.curves and len(result.points):
+        kept = np.unique(np.linspace(0, len(result.points) - 1, POINTS).round().astype(int))
+        content["points"] = result.points[kept].tolist()
+        content["curves"] = {name: _curve(values[:, kept]) for name, values in sorted(result.curves.items())}
+    if len(set(result.settings)) > 1:
+        content["varied"] = True
+    return content
+
+
+def _curve(values: np.ndarray) -> list[list[float | None]]:
+    """The quartiles over runs [runs, points] at each point: lower, median, upper; runs without a number left out."""
+    columns = [column[np.isfinite(column)] for column in values.T]
+    quartiles = [np.quantile(column, [0.25, 0.5, 0.75]) if len(column) else np.full(3, np.nan) for column in columns]
+    return [list(quartile) for quartile in zip(*quartiles, strict=True)]
+
+
+def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Sequence[str]) -> list[dict[str, Any]]:
+    """The performance profile of each method in each setting, over the sizes that have the same number of runs."""
+    groups: dict[tuple[int, int], list[np.ndarray]] = {}
+    for result in results:
+        if result.cell.unlabelled == 0:
+            key = settings.index(tables.setting_of(result)), methods.index(str(result.cell.method))
+            groups.setdefault(key, []).append(result.scores)
+    profiles = {key: statistics.profile([np.stack(scores)], PROFILE) for key, scores in groups.items()}
+    return [
+        {"setting": setting, "method": method, "share": found.share, "low": found.low, "high": found.high}
+        for (setting, method), found in profiles.items()
+    ]
+
+
+def _json(value: Any) -> str:
+    """JSON in few characters, and none that HTML could take for a tag."""
+    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _plain(value: Any) -> Any:
+    """Numbers in four digits after the point or, where they are large or small, in four digits; null for none."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        short = round(value, 4) if 0.01 <= abs(value) < 100 else float(f"{value:.4g}")
+        return int(short) if short == int(short) and abs(short) < 1e15 else short
+    return value
+
+
+# What stands in the page itself
+
+
+class Html(str):
+    """Markup; any other text is escaped before it gets in."""
+
+
+def tag(name: str, *children: str, **attributes: object) -> Html:
+    """An element; `class_` and `data_cell` are the attributes class and data-cell."""
+    words = "".join(f' {k.rstrip("_").replace("_", "-")}="{escape(str(v))}"' for k, v in attributes.items())
+    return Html(f"<{name}{words}>{_joined(children)}</{name}>")
+
+
+def _joined(parts: Iterable[str]) -> Html:
+    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
+
+
+def _sentences(sentences: Iterable[str]) -> Html:
+    """A list of sentences: what one is about stands before its colon, and its parts get a line each."""
+    items = []
+    for sentence in sentences:
+        subject, _, rest = sentence.partition(": ")
+        parts = re.sub(r"(?<=[ (])-(?=\d)", "−", rest or subject).split("; ")
+        head = [tag("strong", subject)] if rest else []
+        items.append(tag("li", *head, *(tag("span", part.rstrip(".")) for part in parts)))
+    return tag("ul", *items, class_="verdict")
+
+
+def _by_setting(results: Sequence[Result], compared: Sequence[dict[str, Any]]) -> Html:
+    """The sentences of each setting, where there are several."""
+    settings = list(dict.fromkeys(map(tables.setting_of, results)))
+    if len(settings) == 1:
+        return Html("")
+    cards = []
+    for setting in settings:
+        here = [result for result in results if tables.setting_of(result) == setting]
+        said = verdict.sentences(here, [row for row in compared if row["setting"] == setting])
+        cards.append(tag("details", tag("summary", setting), _sentences(said)))
+    return _joined([tag("h3", "Setting by setting"), tag("div", *cards, class_="stack")])
+
+
+def _glance(compared: Sequence[dict[str, Any]]) -> Html:
+    """Where EDM is clearly above or below each baseline: settings down, sizes across."""
+    if not compared:
+        return Html("")
+    first = compared[0]["method"]
+    kept = [row for row in compared if row["method"] == first or row["baseline"] == "bc"]
+    pairs = dict.fromkeys((row["method"], row["baseline"]) for row in kept)
+    sizes = sorted({row["size"] for row in compared})
+    found = {(row["setting"], row["method"], row["baseline"], row["size"]): row for row in compared}
+    heads = [
+        tag(
+            "th",
+            tag("span", name_of(form)),
+            tag("span", f"against {name_of(baseline)}"),
+            colspan=len(sizes),
+            scope="colgroup",
+        )
+        for form, baseline in pairs
+    ]
+    numbers = [tag("th", str(size), scope="col", class_=_edge(size, sizes)) for _ in pairs for size in sizes]
+    body = []
+    for setting in dict.fromkeys(row["setting"] for row in compared):
+        marks = [_mark(found.get((setting, *pair, size)), _edge(size, sizes)) for pair in pairs for size in sizes]
+        body.append(tag("tr", tag("th", *(tag("span", line) for line in _two_lines(setting)), scope="row"), *marks))
+    edges = Html("".join(f'<col class="{_edge(size, sizes)}">' for _ in pairs for size in sizes))
+    head = tag("thead", tag("tr", tag("td"), *heads), tag("tr", tag("td"), *numbers))
+    inside = tag("colgroup", Html('<col class="label">'), edges), head, tag("tbody", *body)
+    table = tag("table", tag("caption", "EDM at a glance", class_="hidden"), *inside, class_="glance")
+    key = "▲ clearly above, ▼ clearly below, · no clear difference, ? too few draws; a column a number of trajectories."
+    return _joined([tag("h3", "EDM at a glance"), _scrolling(table, "EDM at a glance"), tag("p", key, class_="note")])
+
+
+def _edge(size: int, sizes: Sequence[int]) -> str:
+    return "first" if size == sizes[0] else "inner"
+
+
+def _scrolling(table: Html, label: str, kind: str = "scroll") -> Html:
+    """A box that scrolls by itself, also by keyboard."""
+    return tag("div", table, class_=kind, role="region", aria_label=label, tabindex=0)
+
+
+def _mark(row: dict[str, Any] | None, edge: str) -> Html:
+    if row is None:
+        return tag("td", class_=edge)
+    kind = row["verdict"] if row["verdict"] in ("above", "below") else "unclear"
+    interval = {"mean": row["mean"], "mean_low": row["low"], "mean_high": row["high"]}
+    words = f"{row['verdict']}, {_interval(interval, 'mean', signed=True)}"
+    glyph = tag("span", GLYPHS.get(row["verdict"], "?"), aria_hidden="true")
+    return tag("td", glyph, tag("span", words, class_="hidden"), class_=f"{kind} {edge}", title=words)
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _number(value: float | None, signed: bool = False) -> str:
+    if value is None or not _known(value):
+        return "–"
+    return f"{round(value, 3) + 0.0:{'+' if signed else ''}.3f}".replace("-", "−")
+
+
+def _interval(row: dict[str, Any], name: str, signed: bool = False) -> str:
+    """0.812 [0.745, 0.871], of the entries of a row that start with a name; nothing where there are none."""
+    value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
+    if value is None:
+        return ""
+    return _number(value, signed) + (f" [{_number(low, signed)}, {_number(high, signed)}]" if _known(low) else "")
+
+
+def _shown(row: dict[str, Any]) -> dict[str, tuple[str, float | None]]:
+    """What the table says of a cell, by column: the text, and what a column of numbers is sorted by."""
+    printed = row["printed_mean"]
+    return {
+        "Method": (name_of(row["method"]), None),
+        "Trajectories": (str(row["size"]), row["size"]),
+        "Unlabelled": (str(row["unlabelled"]), row["unlabelled"]),
+        "Runs": (str(row["runs"]), row["runs"]),
+        "Diverged": (str(row["diverged"]), row["diverged"]),
+        "Mean ± s.e.": (f"{_number(row['mean'])} ± {_number(row['standard_error'])}", row["mean"]),
+        "95 % interval": (f"{_number(row['low'])} to {_number(row['high'])}", row["low"]),
+        "IQM": (_number(row["iqm"]), row["iqm"]),
+        "Minus BC": (_interval(row, "difference", signed=True), row["difference"]),
+        "Verdict": (row["verdict"] or "", None),
+        "Printed": (f"{_number(printed)} ± {_number(row['printed_standard_error'])}" if printed else "", printed),
+        "Differs": (f"† {_beyond(row)}" if row["differs"] else "", None),
+    }
+
+
+def _beyond(row: dict[str, Any]) -> str:
+    """On which side of the print a cell lies that differs from it."""
+    return "" if not row["differs"] else "above" if row["mean"] > row["printed_mean"] else "below"
+
+
+def _tables(facts: Sequence[dict[str, Any]]) -> Html:
+    """A table a setting; the script sorts and filters them."""
+    hidden = set() if any(row["unlabelled"] for row in facts) else {"Unlabelled"}
+    columns = [name for name in _shown(facts[0]) if name not in hidden]
+    head = tag(
+        "tr", *(tag("th", tag("button", name, type="button"), scope="col", class_=_kind(name)) for name in columns)
+    )
+    parts: list[Html] = []
+    for setting in dict.fromkeys(row["setting"] for row in facts):
+        mine = [(number, row) for number, row in enumerate(facts) if row["setting"] == setting]
+        body = [tag("tr", *(_entry(name, row, number) for name in columns)) for number, row in mine]
+        inside = tag("caption", setting, class_="hidden"), tag("thead", head), tag("tbody", *body)
+        box = _scrolling(tag("table", *inside, class_="cells"), f"Cells of {setting}", "scroll tall")
+        opened = {} if parts else {"open": ""}
+        parts.append(tag("details", tag("summary", f"{setting} ", tag("span", class_="count")), box, **opened))
+    return tag("div", *parts, class_="stack")
+
+
+def _overall(results: Sequence[Result]) -> Html:
+    """The methods of each setting over all their sizes, beside BC."""
+    rows = tables.aggregates(results)
+    heads = [
+        "Method",
+        "Interquartile mean",
+        "Mean",
+        "Mean difference from BC",
+        "P(run above BC)",
+        "Clearly above",
+        "Clearly below",
+    ]
+    parts = []
+    for setting in dict.fromkeys(row["group"] for row in rows):
+        body = [tag("tr", *_overall_line(row)) for row in rows if row["group"] == setting]
+        head = tag("thead", tag("tr", *(tag("th", name, scope="col", class_=_kind(name)) for name in heads)))
+        table = tag("table", tag("caption", setting, class_="hidden"), head, tag("tbody", *body), class_="plain")
+        parts.append(tag("details", tag("summary", setting), _scrolling(table, f"Over all sizes, {setting}")))
+    return tag("div", *parts, class_="stack") if parts else Html("")
+
+
+def _overall_line(row: dict[str, Any]) -> list[Html]:
+    compared = [_interval(row, "difference", signed=True), _interval(row, "improvement")]
+    clear = [f"{row[side]} of {row['compared']}" if row["compared"] else "" for side in ("above", "below")]
+    texts = [_interval(row, "iqm"), _interval(row, "mean"), *compared, *clear]
+    return [tag("th", name_of(row["method"]), scope="row"), *(tag("td", text, class_="number") for text in texts)]
+
+
+def _kind(column: str) -> str:
+    return "words" if column in ("Method", "Verdict", "Differs") else "number"
+
+
+def _entry(column: str, row: dict[str, Any], number: int) -> Html:
+    text, value = _shown(row)[column]
+    if column == "Method":
+        button = tag("button", text, type="button", class_="link", data_cell=number, title=row["method"])
+        return tag("th", button, scope="row", class_="words")
+    side = f" {text}" if column == "Verdict" and text in GLYPHS else ""
+    return tag("td", text, class_=_kind(column) + side, **({} if value is None else {"data_sort": value}))
+
+
+def _commands(results: Sequence[Result]) -> Html:
+    """What to type to run the cells of each setting again."""
+    parts = []
+    for setting in sorted({tables.setting_of(result) for result in results}):
+        cells = [result.cell for result in results if tables.setting_of(result) == setting]
+        lines = [tag("pre", tag("code", line), tabindex=0) for line in commands(cells)]
+        parts.append(tag("details", tag("summary", setting), *lines))
+    return tag("div", *parts, class_="stack")
+
+
+def commands(cells: Sequence[Cell]) -> list[str]:
+    """The calls of `sbil reproduce` that run the cells of one setting: one for each protocol and choice of sizes."""
+    asked: dict[tuple[Any, ...], dict[int, set[int]]] = {}
+    for cell in cells:
+        key = _protocol(cell), place_of(str(cell.method))
+        asked.setdefault(key, {}).setdefault(cell.unlabelled, set()).add(cell.size)
+    calls: dict[tuple[Any, ...], list[str]] = {}
+    for (protocol, (_, method)), found in sorted(asked.items()):
+        for sizes in dict.fromkeys(tuple(sorted(found[unlabelled])) for unlabelled in sorted(found)):
+            levels = tuple(unlabelled for unlabelled in sorted(found) if found[unlabelled] == set(sizes))
+            calls.setdefault((protocol, sizes, levels), []).append(method)
+    return [_command(cells[0], methods, *call) for call, methods in calls.items()]
+
+
+def _command(
+    cell: Cell, methods: Iterable[str], protocol: Sequence[int], sizes: Sequence[int], levels: Sequence[int]
+) -> str:
+    draws, initialisations, updates, episodes = protocol
+    options = {
+        "env": cell.environment,
+        "thin": cell.thin,
+        "demonstrators": f"{cell.demonstrator}:{cell.mode}",
+        "algorithms": ",".join(methods),
+        "sizes": ",".join(map(str, sizes)),
+        **({"unlabelled": ",".join(map(str, levels))} if any(levels) else {}),
+        "draws": draws,
+        "seeds": initialisations,
+        "updates": updates,
+        "episodes": episodes,
+        "out": "results/",
+    }
+    return "sbil reproduce " + " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in options.items())
+
+
+def _provenance(results: Sequence[Result]) -> Html:
+    """Versions, devices and commits that made the results, and the time it took."""
+    found: dict[str, set[str]] = {}
+    for result in results:
+        for name, value in result.made_by.items():
+            found.setdefault(name, set()).add(str(value))
+    lines = {
+        name.replace("_", " "): ", ".join(sorted(values, key=lambda value: (len(value), value)))
+        for name, values in sorted(found.items())
+    }
+    for name in SECONDS:
+        taken = sum(result.seconds.get(name, math.nan) for result in results)
+        lines |= {f"seconds of {name}": f"{taken:,.0f}"} if math.isfinite(taken) else {}
+    body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in lines.items()]
+    return _scrolling(tag("table", *body, class_="facts"), "Made by")
+
+
+def _two_lines(setting: str) -> list[str]:
+    return setting.split(", ", 1)
+
+
+def _asset(name: str) -> str:
+    return resources.files("sbil.reports").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,150 @@
+"""What results say, in sentences made from the numbers: where EDM wins, loses or cannot be told apart.
+
+A win and a loss are worded alike. A difference is clear where `tables.verdict` says so.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sbil.experiments import Method, Result
+from sbil.reports import paper, tables
+from sbil.reports.names import name_of, place_of
+
+FORMS = ("edm", "edm:released", "edm:paper")  # those of EDM, by our names
+
+
+def baselines(results: Sequence[Result]) -> list[str]:
+    """What EDM is held against, of what is there: BC, BC with weight decay, BC with a decay that each run chose."""
+    methods = dict.fromkeys(str(result.cell.method) for result in results)
+    chosen = [method for method in methods if _chooses_decay(Method.parse(method))]
+    return [method for method in ("bc", "bc:decay", *chosen) if method in methods]
+
+
+def _chooses_decay(method: Method) -> bool:
+    choices = [text for text in method.settings if text.startswith("weight_decay=") and "/" in text]
+    return (method.algorithm, method.preset) == ("bc", "default") and len(choices) == len(method.settings) == 1
+
+
+def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Each form of EDM against each baseline, one row a cell: the paired difference, and `verdict` in words."""
+    labelled = [result for result in results if result.cell.unlabelled == 0]
+    rows = []
+    for baseline in baselines(labelled):
+        here = [result for result in labelled if str(result.cell.method) in (*FORMS, baseline)]
+        rows += [
+            {**row, "baseline": baseline, "verdict": tables.verdict(row)} for row in tables.differences(here, baseline)
+        ]
+    return sorted(rows, key=lambda row: FORMS.index(row["method"]))
+
+
+def sentences(results: Sequence[Result], rows: Sequence[dict[str, Any]] | None = None) -> list[str]:
+    """What these results say; `rows` are their `comparisons` where they are already at hand."""
+    rows = comparisons(results) if rows is None else rows
+    labelled = [result for result in results if result.cell.unlabelled == 0]
+    forms = [form for form in FORMS if any(str(result.cell.method) == form for result in labelled)]
+    parts = [_standing(form, [row for row in rows if row["method"] == form]) for form in forms]
+    if not forms:
+        parts.append("No form of EDM is among these results.")
+    elif not any(row["baseline"] == "bc" for row in rows):
+        parts.append("No cell of BC with the same setting, size and runs is here to hold EDM against.")
+    return [part for part in (*parts, _divergence(results), _print(labelled), _ranking(labelled)) if part]
+
+
+def _standing(form: str, rows: Sequence[dict[str, Any]]) -> str:
+    """ "EDM: against BC clearly above in 3 of 5 cells, below in 1 (by -0.112 to +0.243); against ..."."""
+    parts, total = [], 0
+    for baseline in dict.fromkeys(row["baseline"] for row in rows):
+        mine = [row for row in rows if row["baseline"] == baseline]
+        parts.append(f"against {_in_words(baseline)} {_side(mine, total)}")
+        total = len(mine)
+    return f"{name_of(form)}: {'; '.join(parts)}." if parts else ""
+
+
+def _in_words(baseline: str) -> str:
+    return {"bc": "BC", "bc:decay": "BC with weight decay"}.get(baseline, "BC with chosen weight decay")
+
+
+def _side(rows: Sequence[dict[str, Any]], said: int) -> str:
+    """On which side of a baseline a form of EDM lies, in how many cells (unless said already), and by how much."""
+    means = [_signed(row["mean"]) for row in sorted(rows, key=lambda row: row["mean"])]
+    span = f"(by {means[0]})" if len(means) == 1 else f"(by {means[0]} to {means[-1]})"
+    words = [row["verdict"] for row in rows]
+    untold = sum(row["draws"] < tables.FEWEST_DRAWS for row in rows)
+    if untold == len(rows):
+        return f"too few draws to tell {span}"
+    if len(rows) == 1:
+        return f"{'clearly ' if words[0] in ('above', 'below') else ''}{words[0]} {span}"
+    above, below = (_count(words.count(word)) for word in ("above", "below"))
+    rest = f", too few draws to tell in {untold}" if untold else ""
+    total = f" of {_cells(len(rows))}" if len(rows) != said else ""
+    return f"clearly above in {above}{total}, below in {below}{rest} {span}"
+
+
+def _signed(value: float) -> str:
+    """+0.012; a zero has a plus."""
+    return f"{round(value, 3) + 0.0:+.3f}"
+
+
+def _divergence(results: Sequence[Result]) -> str:
+    """Who diverges, and which forms of EDM do not."""
+    counts = {
+        method: (sum(r.diverged for r in mine), sum(len(r.cell.runs) for r in mine))
+        for method, mine in _grouped(results, lambda result: str(result.cell.method)).items()
+    }
+    if not any(diverged for diverged, _ in counts.values()):
+        return "Diverged runs: none."
+    shown = sorted((method for method in counts if counts[method][0] or method in FORMS), key=place_of)
+    parts = [f"{name_of(m)} {_count(counts[m][0])} of {counts[m][1]:,}" for m in shown]
+    return f"Diverged runs: {'; '.join(parts)}."
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number else "none"
+
+
+def _cells(number: int) -> str:
+    return f"{number:,} cell" + "s" * (number != 1)
+
+
+def _print(results: Sequence[Result]) -> str:
+    """How many cells are not what the paper prints, and on which side of it."""
+    found = [(result, printed) for result in results if (printed := paper.counterpart(result))]
+    if not found:
+        return ""
+    far = [(result, printed) for result, printed in found if paper.differs(result)]
+    above = sum(result.scores.mean() > printed.mean for result, printed in far)
+    sides = f": {_count(above)} above, {_count(len(far) - above)} below" if far else ""
+    lie = "lies" if len(far) == 1 else "lie"
+    return (
+        f"The paper's print: of {_cells(len(found))} that it prints too, {_count(len(far))} {lie} more than two "
+        f"standard errors from it{sides}."
+    )
+
+
+def _ranking(results: Sequence[Result]) -> str:
+    """Whether EDM has the highest mean of the paper's methods, where the paper says so."""
+    won: dict[str, list[bool]] = {}
+    for cells in _grouped(results, lambda r: (tables.setting_of(r), r.cell.size)).values():
+        means = {str(r.cell.method): round(float(r.scores.mean()), 3) for r in cells}
+        others = [means[method] for method in paper.METHODS if method in means and method != "edm"]
+        if others and _first_in_the_paper(cells[0]):
+            for form in FORMS:
+                if form in means:
+                    won.setdefault(form, []).append(means[form] >= max(others))
+    parts = [f"for {name_of(form)} in {_count(sum(wins))} of {_cells(len(wins))}" for form, wins in won.items()]
+    return f"The paper's ranking, EDM first: by their means it holds {'; '.join(parts)}." if won else ""
+
+
+def _first_in_the_paper(result: Result) -> bool:
+    """Whether the paper prints EDM's mean as the highest (ties count) at the size of a cell."""
+    cell = result.cell
+    printed = {method: paper.printed(cell.environment, cell.size, method) for method in paper.METHODS}
+    means = {method: value.mean for method, value in printed.items() if value}
+    return "edm" in means and means["edm"] == max(means.values())
+
+
+def _grouped(results: Sequence[Result], key: Callable[[Result], Any]) -> dict[Any, list[Result]]:
+    groups: dict[Any, list[Result]] = {}
+    for result in results:
+        groups.setdefault(key(result), []).append(result)
+    return groups

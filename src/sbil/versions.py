@@ -1,0 +1,47 @@
+"""What made a result: versions of this package and its engine, and the commit it was built from."""
+
+import os
+import platform
+import shutil
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from sbil.version import __version__
+
+NAMES = ("jax", "jaxlib", "equinox", "optax", "numpy", "polars", "safetensors")
+
+
+@cache
+def versions() -> dict[str, str]:
+    """By name; a library that is not installed as a package is left out."""
+    found = {"sbil": __version__, "python": platform.python_version()}
+    for name in NAMES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def commit() -> str:
+    """The commit of the checkout that this package runs from, with "+" if it was changed since; else nothing.
+
+    The variable SBIL_COMMIT speaks for a copy of a checkout that has no history.
+    """
+    root = Path(__file__).resolve().parents[2]
+    git = shutil.which("git")
+    if git is None or not (root / ".git").exists() or not (root / "src" / "sbil").is_dir():
+        return os.environ.get("SBIL_COMMIT", "")
+    try:
+        name = _ask(git, root, "rev-parse", "HEAD")
+        return name + ("+" if _ask(git, root, "status", "--porcelain", "--untracked-files=no", "src") else "")
+    except (OSError, subprocess.SubprocessError):
+        return os.environ.get("SBIL_COMMIT", "")
+
+
+def _ask(git: str, root: Path, *words: str) -> str:
+    asked = subprocess.run([git, "-C", str(root), *words], capture_output=True, text=True, timeout=10, check=True)
+    return asked.stdout.strip()

@@ -1,0 +1,91 @@
+"""A grid that is killed again and again and resumed by the same command ends where an undisturbed one does.
+
+SBIL_KILLS sets how often it is killed (the release check is 200).
+"""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbil.experiments.store import read_all
+
+KILLS = int(os.environ.get("SBIL_KILLS", "6"))
+GRID = ("--env", "CartPole-v1", "--algorithms", "bc,majority", "--sizes", "1,2,3,4,5,6,7,8,9,10", "--thin", "20")
+TINY = ("--draws", "2", "--seeds", "1", "--updates", "20", "--episodes", "2")
+CELLS = 20
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """What was compiled once is not compiled again: kills should fall into the work."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    return {**os.environ, "JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+
+def command(out: Path) -> list[str]:
+    return [sys.executable, "-m", "sbil", "reproduce", *GRID, *TINY, "--out", str(out)]
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.glob("*.parquet")}
+
+
+def content(out: Path) -> dict[str, tuple]:
+    """Everything that was measured; what it took in seconds is its own."""
+    return {
+        result.fingerprint: (
+            result.cell,
+            result.returns.tolist(),
+            result.settings,
+            {name: values.tolist() for name, values in result.curves.items()},
+            result.made_by,
+        )
+        for result in read_all([out])
+    }
+
+
+def test_killed_again_and_again(tmp_path, cache):
+    undisturbed = tmp_path / "undisturbed"
+    subprocess.run(command(undisturbed), env=cache, check=True, capture_output=True)
+    expected = content(undisturbed)
+    assert len(expected) == CELLS
+    rng = random.Random(0)
+    kills = finished = 0
+    while kills < KILLS:
+        out = tmp_path / f"storm-{finished}"
+        while True:
+            before = files_of(out)
+            process = subprocess.Popen(command(out), env=cache, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            try:
+                _, error = process.communicate(timeout=rng.uniform(0.5, 12) if kills < KILLS else 300)
+                assert process.returncode == 0, error.decode()
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                kills += 1
+            after = files_of(out)
+            assert before.items() <= after.items()  # nothing finished is lost, or run again
+            assert all(len(read_all([out / name])) == 1 for name in after)  # nothing half-written passes for whole
+            if process.returncode == 0:
+                break
+        finished += 1
+        assert content(out) == expected
+        assert not list(out.glob(".*.tmp"))
+    assert kills == KILLS
+    print(f"{kills} kills, {finished} grids finished")
+
+
+def test_two_processes_fill_one_folder(tmp_path, cache):
+    """Cells may be run twice, and end in the same file."""
+    out = tmp_path / "shared"
+    crowd = [subprocess.Popen(command(out), env=cache, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in "ab"]
+    for process in crowd:
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error.decode()
+    assert len(content(out)) == CELLS
+    assert all(np.isfinite(result.scores).all() for result in read_all([out]))

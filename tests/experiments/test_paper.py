@@ -1,0 +1,105 @@
+"""The paper's experiments, and what the command line makes of them."""
+
+import dataclasses
+
+import pytest
+
+from sbil.cli.reproduce import Command, executor, experiments
+from sbil.errors import UserError
+from sbil.experiments import Cell, Experiment, Method
+from sbil.experiments.experiment import cells_of
+from sbil.experiments.paper import PROTOCOLS, protocol
+
+PAPER = {"bc", "rcal", "dsfn", "value_dice", "edm:paper"}
+
+
+@pytest.fixture
+def asked(tmp_path):
+    def ask(**options):
+        return experiments(Command(out=tmp_path, **options))
+
+    return ask
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_protocols_hold_every_method_of_the_paper_at_every_size_with_its_numbers_of_runs(name):
+    cells = cells_of(protocol(name))
+    main = [cell for cell in cells if not cell.unlabelled]
+    for environment in ("CartPole-v1", "Acrobot-v1"):
+        here = [cell for cell in main if cell.environment == environment]
+        assert {str(cell.method) for cell in here} > PAPER
+        assert {cell.size for cell in here} == {1, 3, 7, 10, 15}
+    for cell in cells:
+        assert (cell.draws, cell.initialisations, cell.episodes) == (10, 5, 300)
+        assert cell.fingerprint  # nothing in it is unknown
+    states = [cell for cell in cells if cell.unlabelled]
+    assert {(cell.environment, cell.size) for cell in states} == {("CartPole-v1", 1)}
+    assert {cell.unlabelled for cell in states} == {1, 2, 3, 4, 5, 6, 7}
+    assert {cell.method.algorithm for cell in states} == {"edm"}
+
+
+def test_protocols_differ_in_what_is_demonstrated():
+    released, paper = (next(iter(cells_of(protocol(name)))) for name in ("released", "paper"))
+    assert (released.demonstrator, released.mode, released.thin) == ("ppo", "sampled", 20)
+    assert (paper.demonstrator, paper.mode, paper.thin) == ("dqn", "greedy", 1)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_quick_is_a_part_of_the_full_one_but_for_the_number_of_runs(name):
+    full = {dataclasses.replace(cell, draws=5, initialisations=1) for cell in cells_of(protocol(name))}
+    quick = set(cells_of(protocol(name, quick=True)))
+    assert quick < full
+    assert {cell.environment for cell in quick} == {"CartPole-v1", "Acrobot-v1"}
+    assert {cell.updates for cell in quick} == {10_000}  # fewer runs, not shorter ones
+
+
+def test_an_experiment_is_the_product_of_its_parts():
+    both = (("ppo", "sampled"), ("dqn", "greedy"))
+    small = Experiment("CartPole-v1", both, (Method("bc"), Method("edm")), 20, (1, 3))
+    cells = small.cells()
+    assert len(cells) == len(set(cells)) == 8
+    assert cells[0] == Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1)
+    assert cells_of([small, small]) == cells
+    assert {cell.updates for cell in dataclasses.replace(small, updates=7).cells()} == {7}
+
+
+def test_options_narrow_and_change_the_protocol(asked):
+    assert tuple(asked()) == protocol("released")
+    assert tuple(asked(protocol="paper", quick=True)) == protocol("paper", quick=True)
+    (acrobot,) = asked(env="Acrobot-v1")
+    assert acrobot.environment == "Acrobot-v1"
+    (narrow,) = asked(
+        env="CartPole-v1", algorithms="bc,edm:paper", sizes="1,15", draws=3, seeds=2, updates=9, episodes=4, thin=5
+    )
+    assert narrow.methods == (Method("bc"), Method("edm", "paper"))
+    assert (narrow.sizes, narrow.draws, narrow.initialisations) == ((1, 15), 3, 2)
+    assert (narrow.updates, narrow.episodes, narrow.thin, narrow.unlabelled) == (9, 4, 5, (0,))
+    (states,) = asked(env="CartPole-v1", unlabelled="2,4", algorithms="edm")
+    assert (states.unlabelled, states.sizes) == ((2, 4), (1,))
+    (others,) = asked(env="Acrobot-v1", unlabelled="2", algorithms="edm", sizes="3")
+    assert (others.environment, others.unlabelled, others.sizes) == ("Acrobot-v1", (2,), (3,))
+    both = asked(demonstrators="ppo:sampled,ppo:greedy")
+    assert all(experiment.demonstrators == (("ppo", "sampled"), ("ppo", "greedy")) for experiment in both)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"env": "CartPole"}, "CartPole-v1"),
+        ({"env": ""}, "environment"),
+        ({"sizes": ""}, "--sizes"),
+        ({"sizes": "1,x"}, "--sizes"),
+        ({"unlabelled": "all"}, "--unlabelled"),
+        ({"demonstrators": "ppo"}, "--demonstrators"),
+        ({"protocol": "pape"}, "paper"),
+    ],
+)
+def test_wrong_options_are_named(asked, options, word):
+    with pytest.raises(UserError, match=word):
+        asked(**options)
+
+
+def test_an_address_without_ray_is_refused(tmp_path):
+    with pytest.raises(UserError, match="--executor ray"):
+        executor(Command(out=tmp_path, address="auto"))
+    assert executor(Command(out=tmp_path)) is None

@@ -1,0 +1,38 @@
+"""Results made by hand, without training."""
+
+import numpy as np
+
+from sbil.experiments import Cell, Method, Result
+
+ENDS = (20.0, 500.0)  # the returns of a random network and of the demonstrator
+MADE_BY = {"sbil": "0.1.0", "jax": "0.11.2", "kind": "cpu", "commit": "0123abc"}
+
+
+def made(
+    method: str, size: int = 1, score: float = 0.5, *, scores=None, diverged=0, points=0, chosen=(), **cell
+) -> Result:
+    """A cell of 6 draws x 2 initialisations that scores `score` on average, or `scores` [draws, initialisations].
+
+    The spread over runs is the same in every such cell, so that paired differences have none.
+    """
+    shape = cell.pop("draws", 6), cell.pop("initialisations", 2)
+    where = {"environment": "CartPole-v1", "demonstrator": "ppo", "mode": "sampled", "thin": 20, "episodes": 2, **cell}
+    spread = np.linspace(-0.05, 0.05, shape[0] * shape[1]).reshape(shape)
+    scores = score + spread if scores is None else np.asarray(scores, float)
+    draws, initialisations = scores.shape
+    runs = draws * initialisations
+    low, high = ENDS
+    rising = np.linspace(1, 2, max(points, 1)) + np.linspace(0, 1, runs)[:, None]
+    return Result(
+        Cell(method=Method.parse(method), size=size, draws=draws, initialisations=initialisations, **where),
+        low + scores.reshape(-1, 1) * (high - low) + np.array([-1.0, 1.0]),
+        ENDS,
+        np.where(np.arange(runs) < diverged, 500, -1),
+        {"policy_loss": rising, "energy": rising * 10.0 ** np.arange(max(points, 1))} if points else {},
+        np.linspace(500, 10_000, points).astype(int) if points else np.array([], int),
+        tuple(f'{{"batch": 64, "run": {run if chosen else 0}}}' for run in range(runs)),
+        tuple(chosen[run % len(chosen)] for run in range(runs)) if chosen else (),
+        {"selection": 0.0, "training": 1.5, "evaluation": 0.25},
+        MADE_BY,
+        "",
+    )
