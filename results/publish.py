@@ -7,11 +7,13 @@ python results/publish.py --check    fail if they are not what the runs say
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from sbil.experiments import Result, store
-from sbil.reports import figures, paper, tables
-from sbil.reports.names import NAMES
+from sbil.reports import figures, folder, paper, statistics, tables
+from sbil.reports.names import MAIN, NAMES
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -23,6 +25,7 @@ SHOWN = (
     "CartPole-v1-ppo-sampled-thin20",
     "CartPole-v1-ppo-greedy-thin20",
     "CartPole-v1-dqn-greedy-thin20",
+    "CartPole-v1-dqn-greedy-thin1",
     "Acrobot-v1-ppo-sampled-thin1",
 )
 # The cells of the README's table: file, size, heading.
@@ -32,7 +35,8 @@ HEADLINE = (
     (SHOWN[1], 1, "CartPole, PPO greedy, n = 1"),
     (SHOWN[2], 3, "CartPole, DQN, n = 3"),
     (SHOWN[2], 15, "CartPole, DQN, n = 15"),
-    (SHOWN[3], 1, "Acrobot, PPO sampled, n = 1"),
+    (SHOWN[3], 3, "CartPole, DQN, every step, n = 3"),
+    (SHOWN[4], 1, "Acrobot, PPO sampled, n = 1"),
 )
 
 
@@ -59,14 +63,56 @@ def headline() -> str:
     lines = [["", *(heading for _, _, heading in HEADLINE)], ["---"] * (len(HEADLINE) + 1)]
     for method, words in NAMES.items():
         if method in METHODS:
-            lines.append([words, *(shown(found[name, method, size]) for name, size, _ in HEADLINE)])
+            lines.append([words, *(shown(found.get((name, method, size))) for name, size, _ in HEADLINE)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def shown(result: Result) -> str:
+def shown(result: Result | None) -> str:
     """A cell of the README's table; where all runs diverged, that is the result."""
-    diverged = int((result.diverged_at >= 0).sum())
-    return f"all {diverged} runs diverge" if diverged == len(result.cell.runs) else tables.with_interval(result)
+    if result is None:
+        return "not run"
+    every = result.diverged == len(result.cell.runs)
+    return f"all {result.diverged} runs diverge" if every else tables.with_interval(result)
+
+
+def standing() -> str:
+    """By setting: where each form of EDM is clearly above or below each control, and by how much."""
+    lines = ["| setting | EDM | against | clearly above at n = | clearly below at n = | mean difference, by size |"]
+    lines.append("| --- | --- | --- | --- | --- | --- |")
+    for setting in settings():
+        results = [result for result in read(setting) if not result.cell.unlabelled]
+        for baseline, form in product(("bc", "bc:decay", DECAYS), ("edm", "edm:released", "edm:paper")):
+            rows = [row for row in tables.differences(results, baseline) if row["method"] == form]
+            if not rows or rows[0]["draws"] < tables.FEWEST_DRAWS:
+                continue
+            clear = {
+                side: ", ".join(str(row["size"]) for row in rows if tables.verdict(row) == side) or "-"
+                for side in ("above", "below")
+            }
+            means = ", ".join(f"{row['mean']:+.3f}" for row in rows)
+            words = [setting, NAMES[form], NAMES[baseline], clear["above"], clear["below"], means]
+            lines.append("| " + " | ".join(words) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def states() -> str:
+    """What the states of further trajectories bring: score minus that without them, run by run."""
+    lines = ["| setting | EDM | " + " | ".join(f"+{more}" for more in range(1, 8)) + " |", "| --- " * 9 + "|"]
+    for setting in settings():
+        results = read(setting)
+        for form in ("edm", "edm:released", "edm:paper"):
+            mine = {r.cell.unlabelled: r for r in results if str(r.cell.method) == form and r.cell.size == 1}
+            if len(mine) > 1:
+                cells = [difference(against(mine[more], mine[0])) for more in range(1, 8)]
+                lines.append("| " + " | ".join([setting, NAMES[form], *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def against(result: Result, other: Result) -> dict[str, Any]:
+    """The difference between two cells, paired."""
+    gain = result.scores - other.scores
+    p = statistics.sign_flip(gain.mean(axis=1))
+    return {**statistics.estimate(gain)._asdict(), "p": p, "draws": result.cell.draws}
 
 
 def full() -> str:
@@ -139,7 +185,7 @@ def difference_table(results: Sequence[Result]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def difference(row: dict[str, float]) -> str:
+def difference(row: dict[str, Any]) -> str:
     """+0.049 [+0.012, +0.090], in bold where the difference is clear."""
     text = f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
     return f"**{text}**" if tables.verdict(row) in ("above", "below") else text
@@ -162,6 +208,9 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "results.md": inserted(
             ROOT / "docs" / "results.md", ("tables", full()), ("chosen", chosen()), ("seconds", seconds())
         ),
+        ROOT / "docs" / "reproduction.md": inserted(
+            ROOT / "docs" / "reproduction.md", ("standing", standing()), ("states", states())
+        ),
     }
 
 
@@ -172,10 +221,20 @@ def main() -> None:
         sys.exit(f"not what the runs say: {', '.join(stale)}; run python results/publish.py" if stale else 0)
     for page, text in pages().items():
         page.write_text(text)
-    every = [result for name in SHOWN for result in read(name) if not result.cell.unlabelled]
-    drawn = [result for method in DRAWN for result in every if str(result.cell.method) == method]
+    everything = [result for name in SHOWN for result in store.read_all([HERE / f"{name}.parquet"], episodes=False)]
+    plain = [result for result in everything if not result.cell.unlabelled]
+    drawn = [result for method in DRAWN for result in plain if str(result.cell.method) == method]
     drawn.sort(key=lambda result: SHOWN.index(result.cell.setting))
-    figures.write(figures.against_size(drawn, NAMES), ROOT / "docs" / "figures" / "return_against_size.png")
+    main = [result for result in everything if str(result.cell.method) in MAIN]
+    followed = [result for result in main if result.cell.size == 1 and not result.cell.unlabelled and result.curves]
+    plots = {
+        "return_against_size": figures.against_size(drawn, NAMES),
+        "profile": figures.profile(drawn, NAMES),
+        "semi_supervised": figures.semi_supervised(main, NAMES),
+        "diagnostics": figures.diagnostics([r for r in followed if len(r.points) > 1], folder.DIAGNOSED, NAMES),
+    }
+    for name, figure in plots.items():
+        figures.write(figure, ROOT / "docs" / "figures" / f"{name}.png")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,10 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 ray = executor.load()
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.filterwarnings(r"ignore:os\.fork:RuntimeWarning"),  # the nodes are started after JAX
+]
 
 TINY = Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1, draws=2, initialisations=2, updates=20, episodes=3)
 BC = [TINY, dataclasses.replace(TINY, size=3)]
@@ -53,8 +56,8 @@ def cluster():
         patch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
         found = Cluster(initialize_head=True, head_node_args={**CPUS, "include_dashboard": False})
         found.add_node(**CPUS)
-        yield found
-        found.shutdown()
+    yield found
+    found.shutdown()
     shutil.rmtree(folder)
 
 
@@ -99,7 +102,8 @@ def noted(folder, stalls):
         def watch(cells, share, report):
             (folder / f"{name}-{attempt}.part").write_text(f"{os.getpid()} {node}")
             (folder / f"{name}-{attempt}.part").rename(folder / f"{name}-{attempt}.begun")
-            while stalls(attempt, node):
+            end = time.monotonic() + 300
+            while stalls(attempt, node) and time.monotonic() < end:
                 time.sleep(0.1)
 
         results = run_cells(cells, watch)
@@ -114,7 +118,7 @@ def as_soon_as(look, act):
     acted = []
 
     def wait():
-        for _ in range(600):
+        for _ in range(3000):
             if found := look():
                 act(found)
                 acted.append(found)
@@ -151,6 +155,14 @@ def test_a_wrong_address_is_refused_at_once(tmp_path, monkeypatch, address, word
     assert "\n" not in str(caught.value)
 
 
+def test_a_cluster_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(executor, "NOTED", tmp_path / "noted")
+    executor.NOTED.write_text("127.0.0.1:1\n")
+    with pytest.raises(UserError, match=r"no Ray cluster answers at 127\.0\.0\.1:1;"):
+        executor.require_listener("auto")
+
+
 def test_workers_get_the_settings_of_this_process(monkeypatch):
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
     monkeypatch.setenv("XLA_FLAGS", "--some")
@@ -163,15 +175,18 @@ def test_workers_get_the_settings_of_this_process(monkeypatch):
     assert "JAX_NUM_CPU_DEVICES" not in executor.environment(3)
 
 
+@pytest.fixture(scope="class")
+def connection(cluster):
+    """A connection of the caller's own, which is used and left."""
+    ray.init(cluster.address, log_to_driver=False)
+    yield
+    assert ray.is_initialized()
+    ray.shutdown()
+
+
+@pytest.mark.usefixtures("connection")
 class TestOnACluster:
     """One connection for all of these, so that warm workers are used again."""
-
-    @pytest.fixture(scope="class", autouse=True)
-    def connection(self, cluster):
-        ray.init(cluster.address, log_to_driver=False)
-        yield
-        assert ray.is_initialized()  # a connection of the caller is left
-        ray.shutdown()
 
     @pytest.fixture
     def second(self, cluster):
@@ -187,12 +202,23 @@ class TestOnACluster:
         assert not any(fresh for _, fresh in again)
         assert_same([result for result, _ in again], expected, CELLS)
 
-    def test_a_mistake_in_a_worker_arrives_as_one_line_and_is_not_tried_again(self, cluster, tmp_path):
+    def test_a_mistake_in_a_worker_arrives_as_one_line_and_is_not_tried_again(self, cluster, tmp_path, monkeypatch):
+        attempts = tmp_path / "attempts"
+
+        def run_group(cells):
+            from sbil.experiments.run import run_cells
+
+            with attempts.open("a") as file:
+                file.write("x")
+            run_cells(cells)
+
+        monkeypatch.setattr(executor, "run_group", run_group)
         cell = dataclasses.replace(TINY, method=Method("dsfn"), thin=500, updates=1)  # one step a trajectory
         with pytest.raises(UserError, match=r"^dsfn needs trajectories: .*") as caught:
             list(run_grid([cell], Store(tmp_path), execute=on_ray(cluster.address)))
         assert type(caught.value) is UserError
         assert "\n" not in str(caught.value)
+        assert attempts.read_text() == "x"
 
     def test_a_killed_worker_costs_no_result(self, cluster, expected, tmp_path, monkeypatch, capfd):
         notes = tmp_path / "notes"
@@ -264,8 +290,9 @@ class TestALostCause:
         other = dataclasses.replace(expected[TINY], fingerprint="0" * 16)
         content = executor.packed([other])
         monkeypatch.setattr(executor, "run_group", lambda cells: content)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         with pytest.raises(UserError, match="the same version of sbil"):
-            list(run_grid([TINY], Store(tmp_path), execute=on_ray(cluster.address)))
+            list(run_grid([TINY], Store(tmp_path), execute=on_ray("auto")))
         assert not Store(tmp_path).holds(TINY)
 
 
@@ -307,12 +334,13 @@ def test_ctrl_c_keeps_what_is_finished_and_ends_a_ray_of_our_own(expected, monke
     folder = Path(tempfile.mkdtemp(prefix="sbil-", dir="/tmp"))
     (folder / "content").write_bytes(executor.packed([expected[TINY]]))
     monkeypatch.setenv("RAY_TMPDIR", str(folder))
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, folder], stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         thread, interrupted = as_soon_as((folder / "running").exists, lambda _: process.send_signal(signal.SIGINT))
-        output, _ = process.communicate(timeout=60)
+        spoken = process.communicate(timeout=300)
         thread.join()
     assert interrupted
-    assert (process.returncode, output) == (0, "interrupted\n")
+    assert (process.returncode, spoken) == (0, ("interrupted\n", ""))
     store = Store(folder / "store")
     assert (store.holds(TINY), store.holds(EDM[0])) == (True, False)
     assert not Path(f"/proc/{(folder / 'running').read_text()}").exists()

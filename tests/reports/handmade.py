@@ -22,17 +22,18 @@ def made(
     draws, initialisations = scores.shape
     runs = draws * initialisations
     low, high = ENDS
+    returns = low + scores.reshape(-1, 1) * (high - low) + np.array([-1.0, 1.0])
     rising = np.linspace(1, 2, max(points, 1)) + np.linspace(0, 1, runs)[:, None]
     return Result(
         Cell(method=Method.parse(method), size=size, draws=draws, initialisations=initialisations, **where),
-        low + scores.reshape(-1, 1) * (high - low) + np.array([-1.0, 1.0]),
+        returns.astype(np.float32).astype(np.float64),  # as a file keeps them
         ENDS,
         np.where(np.arange(runs) < diverged, 500, -1),
-        {"policy_loss": rising, "energy": rising * 10.0 ** np.arange(max(points, 1))} if points else {},
+        {"policy_loss": rising, "energy": rising * np.logspace(0, 6, max(points, 1))} if points else {},
         np.linspace(500, 10_000, points).astype(int) if points else np.array([], int),
         tuple(f'{{"batch": 64, "run": {run if chosen else 0}}}' for run in range(runs)),
         tuple(chosen[run % len(chosen)] for run in range(runs)) if chosen else (),
         {"selection": 0.0, "training": 1.5, "evaluation": 0.25},
-        MADE_BY,
+        dict(MADE_BY),
         "",
     )

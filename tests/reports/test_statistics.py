@@ -154,7 +154,7 @@ def test_an_aggregate_of_any_kind_agrees_with_scipy(ours, theirs, count):
 def test_two_strata_against_a_resampling_written_out():
     """A stratum of two cells that share four draws, and one of six draws: draws are taken whole, apart in each."""
     rng = np.random.default_rng(5)
-    first, second = rng.normal(size=(2, 4, 3)), rng.normal(1, 2, size=(1, 6, 2))
+    first, second = rng.normal(size=(2, 4, 3)), rng.normal(1, 2, size=(1, 6, 1))
     samples = []
     for _ in range(5000):
         one, two = first[:, rng.integers(0, 4, 4)], second[:, rng.integers(0, 6, 6)]

@@ -11,6 +11,7 @@ import socket
 import textwrap
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -75,12 +76,9 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
     if address:
         require_listener(address)
     where: dict[str, Any] = {"address": address} if address else {"address": "local", "object_store_memory": OBJECTS}
-    handler = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(**where, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        # Ray puts its own handler in place of the caller's.
-        if handler is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
+        with as_before():
+            ray.init(**where, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         ray.shutdown()
         tried = f"join the Ray cluster at {address}" if address else "start Ray"
@@ -91,10 +89,25 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
+@contextmanager
+def as_before() -> Iterator[None]:
+    """Keep the caller's handler of SIGTERM, which Ray replaces, and JAX quiet about processes that Ray starts."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with warnings.catch_warnings():
+            # The new processes run another program at once, and never touch what JAX warns of.
+            warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
+            yield
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
 def require_listener(address: str) -> None:
     """Refuse an address at which nothing listens; Ray itself would try for minutes."""
     if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or (NOTED.read_text().strip() if NOTED.exists() else "")
+        noted = NOTED.read_text().strip() if os.access(NOTED, os.R_OK) else ""
+        address = os.environ.get("RAY_ADDRESS") or noted
         if not address:
             return  # Ray looks for a cluster on this machine, and says at once if there is none
     host, _, port = address.rpartition(":")

@@ -6,6 +6,7 @@ A method has one colour and marker in all panels of a figure; up to eight method
 import io
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -21,7 +22,7 @@ from sbil import files
 from sbil.errors import UserError
 from sbil.experiments import Result
 from sbil.reports import paper, statistics
-from sbil.reports.names import NAMES
+from sbil.reports.names import MAIN, NAMES
 from sbil.reports.statistics import estimate
 from sbil.reports.tables import distinct, ordinary, setting_of, strata
 
@@ -30,7 +31,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "-.")  # for the first eight methods, and for the next
 SCORE = "return (0 = random, 1 = demonstrator)"
-LEVELS = np.linspace(-0.1, 1.1, 121)  # the scores at which profiles are drawn
+LEVELS = np.arange(-10, 111) / 100  # the scores at which profiles are drawn
 WIDE = 100  # the ratio of large to small values of a diagnostic beyond which its axis is logarithmic
 STAMPS = {"png": "Creation Time", "svg": "Date", "pdf": "CreationDate"}  # where each kind of file would have the date
 
@@ -82,8 +83,9 @@ def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -
     for panel, (setting, here) in zip(panels, groups.items(), strict=True):
         for method, mine in _grouped(here, _method).items():
             found, style = statistics.profile(strata(mine), LEVELS), styles[method]
-            panel.plot(LEVELS, found.share, style.line, color=style.colour, linewidth=1.5, label=style.label)
-            panel.fill_between(LEVELS, found.low, found.high, color=style.colour, alpha=0.12, linewidth=0)
+            (line,) = panel.plot(LEVELS, found.share, style.line, color=style.colour, label=style.label)
+            line.set_drawstyle("steps-post")
+            panel.fill_between(LEVELS, found.low, found.high, step="post", color=style.colour, alpha=0.12, linewidth=0)
         panel.set_xlabel(SCORE)
         panel.set_ylim(-0.02, 1.02)
         _on_the_left(panel, "share of runs above that return")
@@ -181,16 +183,20 @@ def _two_lines(setting: str) -> str:
 
 
 def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[str, Style]:
+    """The main methods look the same in every figure; others take the looks that are free."""
     methods = list(_grouped(results, _method))
     names = NAMES if names is None else names
+    places = {method: MAIN.index(method) for method in methods if method in MAIN}
+    free = (place for place in count() if place not in places.values())
+    places |= {method: next(free) for method in methods if method not in MAIN}
     return {
         method: Style(
-            COLOURS[index % len(COLOURS)],
-            MARKERS[index % len(MARKERS)],
-            LINES[index // len(COLOURS) % len(LINES)],
+            COLOURS[places[method] % len(COLOURS)],
+            MARKERS[places[method] % len(MARKERS)],
+            LINES[places[method] // len(COLOURS) % len(LINES)],
             names.get(method, method),
         )
-        for index, method in enumerate(methods)
+        for method in methods
     }
 
 

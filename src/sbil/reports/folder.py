@@ -6,10 +6,9 @@ from pathlib import Path
 from sbil import files
 from sbil.experiments import Result
 from sbil.reports import figures, tables
-from sbil.reports.names import NAMES, place_of
+from sbil.reports.names import MAIN, NAMES, place_of
 
 DRAWN = 8  # methods that a figure can show and stay legible
-FIRST = ("bc", "bc:decay", "rcal", "dsfn", "value_dice", "edm", "edm:released", "edm:paper")
 DIAGNOSED = ("policy_loss", "energy_gap", "energy", "chain_size")
 
 
@@ -21,13 +20,15 @@ def write(results: Sequence[Result], folder: Path) -> list[Path]:
         "cells.csv": tables.csv_text(tables.cell_rows(results)),
         "runs.csv": tables.csv_text(tables.run_rows(results)),
     }
-    drawn = shown(results)
-    plots = {"return_against_size": figures.against_size(drawn, NAMES, printed=True)}
-    plots["profile"] = figures.profile(drawn, NAMES)
-    if any(result.cell.unlabelled for result in results):
+    drawn, plots = shown(results), {}
+    main = [result for result in drawn if not result.cell.unlabelled]
+    if main:
+        plots["return_against_size"] = figures.against_size(main, NAMES, printed=True)
+        plots["profile"] = figures.profile(main, NAMES)
+    if len(main) < len(drawn):
         plots["semi_supervised"] = figures.semi_supervised(drawn, NAMES)
-    least = min(result.cell.size for result in drawn)
-    followed = [r for r in drawn if r.cell.size == least and not r.cell.unlabelled and len(r.points) > 1]
+    least = min((result.cell.size for result in main), default=0)
+    followed = [result for result in main if result.cell.size == least and len(result.points) > 1]
     known = [name for name in DIAGNOSED if any(name in result.curves for result in followed)]
     if known:
         plots["diagnostics"] = figures.diagnostics(followed, known, NAMES)
@@ -42,5 +43,5 @@ def write(results: Sequence[Result], folder: Path) -> list[Path]:
 def shown(results: Sequence[Result]) -> list[Result]:
     """Those of the methods that a figure has room for: the first in the order of tables."""
     methods = {str(result.cell.method) for result in results}
-    kept = sorted(methods, key=lambda method: (method not in FIRST, place_of(method)))[:DRAWN]
+    kept = sorted(methods, key=lambda method: (method not in MAIN, place_of(method)))[:DRAWN]
     return [result for result in results if str(result.cell.method) in kept]

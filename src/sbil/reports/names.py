@@ -26,6 +26,7 @@ NAMES = {
     "majority": "majority action",
     "random": "random network",
 }
+MAIN = ("bc", "bc:decay", "rcal", "dsfn", "value_dice", "edm", "edm:released", "edm:paper")  # what figures show first
 _PLACES = {method: place for place, method in enumerate(NAMES)}
 
 

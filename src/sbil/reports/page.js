@@ -359,7 +359,9 @@
     options(selects.method, [...new Set(inSetting.map((one) => one.method))].map((index) => [index, data.methods[index].name]), cell.method);
     options(selects.size, mine.map((one) => [data.cells.indexOf(one), where(one)]), data.cells.indexOf(cell));
     byId("cell-body").replaceChildren(...inside(cell));
+    byId("cell-said").textContent = `Shown: ${title(cell)}`;
   }
+  const title = (cell) => `${method(cell).name}, ${where(cell)}, ${setting(cell)}`;
   function changed(name) {
     const last = data.cells[selects.size.value], wanted = { setting: Number(selects.setting.value), method: Number(selects.method.value) };
     if (name === "size") return choose(data.cells[selects.size.value]);
@@ -380,7 +382,7 @@
       html("div", {}, list, ...choices(cell)),
       panel(["Score of each run", `one line a draw${lost(cell) ? "; crosses: diverged" : ""}; the upright line is the mean`], strip(cell, 360, cell.draws > 12 ? 8 : 14), behind(() => table(["", ...seeds], draws))),
     ];
-    return [html("h3", {}, `${method(cell).name}, ${where(cell)}, ${setting(cell)}`), html("div", { class: "parts" }, ...parts), ...diverged(cell), ...curves(cell)];
+    return [html("h3", {}, title(cell)), html("div", { class: "parts" }, ...parts), ...diverged(cell), ...curves(cell)];
   }
   function choices(cell) {
     const parts = [];

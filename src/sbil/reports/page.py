@@ -131,16 +131,18 @@ def _data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[st
 
 def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
     """Their names, colours and markers; the same for a known method whatever else is there."""
+    styles = {method: (COLOURS[place], place) for place, method in enumerate(SHOWN)}
+    kinds = range(len(COLOURS))
+    free = [(colour, (colour + turn) % MARKERS) for turn in kinds for colour in kinds]
+    free = [style for style in free if style not in styles.values()]
     others = [method for method in methods if method not in SHOWN]
-    shown = set(SHOWN) & set(methods) or set(methods[: len(SHOWN)])
-    styles = {method: (COLOURS[place], place % MARKERS) for place, method in enumerate(SHOWN)}
-    for place, method in enumerate(others):
-        styles[method] = (place % len(COLOURS), (place + 3 + place // len(COLOURS)) % MARKERS)
+    styles |= {method: free[place % len(free)] for place, method in enumerate(others)}
+    first = set(SHOWN) & set(methods) or set(methods[: len(SHOWN)])
     return [
         {
             "id": method,
             "name": name_of(method),
-            "shown": method in shown,
+            "shown": method in first,
             "colour": styles[method][0],
             "marker": styles[method][1],
             "printed": paper.COUNTERPARTS.get(method),
@@ -334,7 +336,7 @@ def _shown(row: dict[str, Any]) -> dict[str, tuple[str, float | None]]:
     printed = row["printed_mean"]
     return {
         "Method": (name_of(row["method"]), None),
-        "Trajectories": (str(row["size"]), row["size"]),
+        "Size": (str(row["size"]), row["size"]),
         "Unlabelled": (str(row["unlabelled"]), row["unlabelled"]),
         "Runs": (str(row["runs"]), row["runs"]),
         "Diverged": (str(row["diverged"]), row["diverged"]),

@@ -32,7 +32,7 @@ def distinct(results: Sequence[Result]) -> list[Result]:
     seen = set()
     for cell in (result.cell for result in results):
         if str(cell) in seen:
-            raise UserError(f"{cell} is there twice, with other updates, draws or episodes; bring one grid at a time.")
+            raise UserError(f"{cell} is there twice, run in different ways; bring one grid at a time.")
         seen.add(str(cell))
     return list(results)
 
