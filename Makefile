@@ -11,7 +11,8 @@ demo: $(VENV)/.core
 	$(BIN)/sbil quickstart
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --ignore tests/experiments/test_ray.py
+	$(BIN)/python -m pytest -q tests/experiments/test_ray.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -59,7 +59,8 @@ def named(table: str) -> str:
 
 def headline() -> str:
     """The table of the README: means with 95 % intervals."""
-    found = {(name, str(r.cell.method), r.cell.size): r for name in SHOWN for r in read(name)}
+    plain = [(name, r) for name in SHOWN for r in read(name) if not r.cell.unlabelled]
+    found = {(name, str(r.cell.method), r.cell.size): r for name, r in plain}
     lines = [["", *(heading for _, _, heading in HEADLINE)], ["---"] * (len(HEADLINE) + 1)]
     for method, words in NAMES.items():
         if method in METHODS:

@@ -1,5 +1,6 @@
 """The commands as people use them: real files, real processes."""
 
+import csv
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ from sbil import demonstrations
 from sbil.cli import main
 from sbil.demonstrations import Demonstrations, Trajectory
 
-COMMANDS = ("quickstart", "train", "evaluate", "demos collect", "reproduce", "algorithms", "info")
+COMMANDS = ("quickstart", "train", "evaluate", "demos collect", "reproduce", "report", "algorithms", "info")
 
 
 def sbil(*words: str) -> tuple[str, ...]:
@@ -121,15 +122,25 @@ def test_one_run_has_no_interval_and_json_stays_json(folder, capsys):
     assert json.loads(text)["cells"][0]["score_low"] is None
 
 
-def test_reproduce_writes_table_runs_and_figure(folder, capsys):
+def test_reproduce_writes_results_tables_figures_and_the_page(folder, capsys):
     out = folder / "grid"
     words = ["reproduce", "--env", "Acrobot-v1", "--algorithms", "bc,bc+weight_decay=3", "--sizes", "1"]
     words += ["--draws", "2", "--seeds", "1", "--updates", "10", "--episodes", "2", "--out", str(out)]
     main(words)
     assert "bc+weight_decay=3 - bc at n=1" in capsys.readouterr().out
-    name = "Acrobot-v1-ppo-sampled-thin1"
-    assert {f"{name}.md", f"{name}.csv", f"{name}.png"} < {path.name for path in out.iterdir()}
-    assert len((out / f"{name}.csv").read_text().splitlines()) == 5
+    assert len(list(out.glob("*.parquet"))) == 2
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+    written = {path.name for path in (out / "report").iterdir()}
+    assert {"tables.md", "tables.tex", "cells.csv", "runs.csv", "return_against_size.svg", "profile.pdf"} <= written
+    assert len((out / "report" / "runs.csv").read_text().splitlines()) == 5
+
+
+def test_unlabelled_states_have_their_figure_and_no_table(folder, capsys):
+    out = folder / "states"
+    words = ["reproduce", "--env", "CartPole-v1", "--algorithms", "edm+chain_length=1", "--unlabelled", "1,2"]
+    main([*words, "--draws", "2", "--seeds", "1", "--updates", "10", "--episodes", "2", "--out", str(out)])
+    assert (out / "report" / "semi_supervised.png").exists()
+    assert "+2 unlabelled" in capsys.readouterr().err
 
 
 def test_several_demonstrators_and_a_choice_of_settings(folder, capsys):
@@ -148,12 +159,11 @@ def test_several_demonstrators_and_a_choice_of_settings(folder, capsys):
     words += ["--demonstrators", "ppo:greedy,dqn:greedy", "--draws", "2", "--seeds", "1", "--updates", "10"]
     main([*words, "--episodes", "2", "--out", str(out)])
     text = capsys.readouterr().out
-    for name in ("CartPole-v1-ppo-greedy-thin20", "CartPole-v1-dqn-greedy-thin20"):
-        assert f"{name}.md" in text
-        lines = (out / f"{name}.csv").read_text().splitlines()
-        assert len(lines) == 5
-        assert all(line.endswith(",") for line in lines[1:3])
-        assert all(line.split(",")[-1] in ("weight_decay=0", "weight_decay=9") for line in lines[3:])
+    assert "CartPole-v1, ppo demonstrator (greedy), every 20th step" in " ".join(text.split())
+    runs = list(csv.DictReader((out / "report" / "runs.csv").open()))
+    assert len(runs) == 8
+    for run in runs:
+        assert (run["chosen"] in ("weight_decay=0", "weight_decay=9")) == (run["method"] == "bc+weight_decay=0/9")
 
 
 def test_train_chooses_settings_and_says_which(demos, folder, capsys):
@@ -397,20 +407,20 @@ def test_interrupt_leaves_with_130_and_goes_on(folder):
     words = ("quickstart", "--out", str(out), "--runs", "1", "--updates", "1000", "--episodes", "2")
     process = start(*words)
     deadline = time.monotonic() + 200
-    while not list(out.glob("cells/*.json")) and process.poll() is None and time.monotonic() < deadline:
+    while not list(out.glob("cells/*.parquet")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
     assert "go on where they were" in error
     assert "Traceback" not in error
-    kept = {path.name: path.read_bytes() for path in out.glob("cells/*.json")}
+    kept = {path.name: path.read_bytes() for path in out.glob("cells/*.parquet")}
     assert 1 <= len(kept) < 6
     done = finish(*words)
     assert done.returncode == 0, done.stderr
     assert f"{len(kept)}/6" in done.stderr
     assert "kept from before" in done.stderr
-    now = {path.name: path.read_bytes() for path in out.glob("cells/*.json")}
+    now = {path.name: path.read_bytes() for path in out.glob("cells/*.parquet")}
     assert len(now) == 6
     assert kept.items() <= now.items()
 

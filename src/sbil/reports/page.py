@@ -188,7 +188,7 @@ def _curve(values: np.ndarray) -> list[list[float | None]]:
 
 
 def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Sequence[str]) -> list[dict[str, Any]]:
-    """The performance profile of each method in each setting, over the sizes that have the same number of runs."""
+    """The performance profile of each method in each setting, over all its sizes."""
     groups: dict[tuple[int, int], list[np.ndarray]] = {}
     for result in results:
         if result.cell.unlabelled == 0:
@@ -290,7 +290,7 @@ def _glance(compared: Sequence[dict[str, Any]]) -> Html:
     head = tag("thead", tag("tr", tag("td"), *heads), tag("tr", tag("td"), *numbers))
     inside = tag("colgroup", Html('<col class="label">'), edges), head, tag("tbody", *body)
     table = tag("table", tag("caption", "EDM at a glance", class_="hidden"), *inside, class_="glance")
-    key = "▲ clearly above, ▼ clearly below, · no clear difference, ? too few draws; a column a number of trajectories."
+    key = "▲ clearly above, ▼ clearly below, · no clear difference, ? too few draws; by number of trajectories."
     return _joined([tag("h3", "EDM at a glance"), _scrolling(table, "EDM at a glance"), tag("p", key, class_="note")])
 
 
@@ -333,7 +333,7 @@ def _interval(row: dict[str, Any], name: str, signed: bool = False) -> str:
 
 def _shown(row: dict[str, Any]) -> dict[str, tuple[str, float | None]]:
     """What the table says of a cell, by column: the text, and what a column of numbers is sorted by."""
-    printed = row["printed_mean"]
+    printed, error = row["printed_mean"], row["printed_standard_error"]
     return {
         "Method": (name_of(row["method"]), None),
         "Size": (str(row["size"]), row["size"]),
@@ -345,7 +345,7 @@ def _shown(row: dict[str, Any]) -> dict[str, tuple[str, float | None]]:
         "IQM": (_number(row["iqm"]), row["iqm"]),
         "Minus BC": (_interval(row, "difference", signed=True), row["difference"]),
         "Verdict": (row["verdict"] or "", None),
-        "Printed": (f"{_number(printed)} ± {_number(row['printed_standard_error'])}" if printed else "", printed),
+        "Printed": ("" if printed is None else f"{_number(printed)} ± {_number(error)}", printed),
         "Differs": (f"† {_beyond(row)}" if row["differs"] else "", None),
     }
 
