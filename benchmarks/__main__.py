@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-Part = Literal["edm", "methods", "environments", "scaling", "memory", "determinism", "all"]
+Part = Literal["edm", "methods", "environments", "scaling", "memory", "runner", "determinism", "all"]
 MODULES = {
     "edm": "edm_speed",
     "methods": "methods",
     "environments": "environment_speed",
     "scaling": "scaling",
     "memory": "memory",
+    "runner": "runner",
     "determinism": "determinism",
 }
 

@@ -160,7 +160,7 @@ def test_several_demonstrators_and_a_choice_of_settings(folder, capsys):
     main([*words, "--episodes", "2", "--out", str(out)])
     text = capsys.readouterr().out
     assert "CartPole-v1, ppo demonstrator (greedy), every 20th step" in " ".join(text.split())
-    runs = list(csv.DictReader((out / "report" / "runs.csv").open()))
+    runs = list(csv.DictReader((out / "report" / "runs.csv").read_text().splitlines()))
     assert len(runs) == 8
     for run in runs:
         assert (run["chosen"] in ("weight_decay=0", "weight_decay=9")) == (run["method"] == "bc+weight_decay=0/9")

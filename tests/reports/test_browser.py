@@ -8,6 +8,7 @@ import pytest
 from handmade import made
 
 from sbil.reports import page, tables
+from sbil.reports.names import MAIN
 from sbil.reports.statistics import estimate
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -148,7 +149,7 @@ def expand(tab):
 
 def test_every_cell_that_is_shown_has_a_mark(opened):
     tab = opened()
-    shown = [r for r in results() if str(r.cell.method) in page.SHOWN and not r.cell.unlabelled]
+    shown = [r for r in results() if str(r.cell.method) in MAIN and not r.cell.unlabelled]
     assert points(tab) == len(shown) == 4 * 3 + 2
     assert tab.locator("#return-panels svg").count() == tab.locator("#profile-panels svg").count() == 2
     assert tab.locator("#return-panels .hollow").count() == 3  # those of edm:paper, where runs diverged
@@ -323,6 +324,7 @@ def test_unlabelled_trajectories_have_their_own_chart(opened):
     tab = opened()
     assert tab.locator("#states").is_visible()
     assert tab.locator("#state-panels [data-method=edm] .point").count() == 3  # with none, two and four more
+    assert tab.locator("#state-panels .level").count() == 3  # the other methods that are shown
 
 
 def test_charts_have_their_numbers_as_tables(opened):

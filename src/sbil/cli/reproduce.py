@@ -76,9 +76,9 @@ def run(command: Command) -> None:
     from sbil.reports import folder, page, tables
 
     results = run_cells(cells_of(experiments(command)), command.out, executor(command))
-    everything = read_all([command.out], episodes=False)
+    everything = read_all([command.out], episodes=False)  # what earlier calls left there too
     files.write_text(command.out / "report.html", page.build(everything))
-    folder.write(everything, command.out / "report")
+    folder.write(page.told_apart(everything), command.out / "report")
     if command.json:
         print(tables.json_text({"cells": tables.rows(results), "differences": tables.differences(results)}))
         return

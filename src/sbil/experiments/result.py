@@ -80,11 +80,11 @@ class Result:
 
     def without_episodes(self) -> "Result":
         """The same with one mean return a run: all that a report needs, in little memory."""
-        return replace(self, returns=self.returns.mean(axis=1, keepdims=True), settings=())
+        return replace(self, returns=self.returns.mean(axis=1, keepdims=True))
 
     def summary(self) -> "Result":
         """The same with one mean return a run and no diagnostics: all that a table needs."""
-        return replace(self.without_episodes(), curves={}, points=np.array([], int))
+        return replace(self.without_episodes(), curves={}, points=np.array([], int), settings=())
 
     def table(self) -> pl.DataFrame:
         """One row a run."""

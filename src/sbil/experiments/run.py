@@ -97,6 +97,8 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     """Train and score all runs of a group of cells; the environment is first touched when training is over."""
     one = cells[0]
     runs = [(cell, draw, i) for cell in cells for draw, i in cell.runs]
+    if watch:
+        watch(cells, 0.0, Report(0, one.updates, {}, np.zeros(len(runs), bool)))
     spec, dataset = data_of(runs)
     algorithms.require(one.method.algorithm, dataset)
     # Names leave out the algorithm, its settings and the size: runs are paired across all of them.

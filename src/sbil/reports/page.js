@@ -203,6 +203,8 @@
     const points = methods.flatMap((index) => {
       const mine = shown.filter((cell) => cell.method === index).sort((a, b) => key(a) - key(b));
       const [group, marks] = series(data.methods[index], mine, at, y);
+      const level = key === byStates && mine.length === 1; // a method that was given none
+      if (level) group.prepend(svg("path", { class: "level", d: `M${LEFT},${at(mine[0])[1].toFixed(1)}H${RIGHT}` }));
       drawn.append(group);
       return marks;
     });
@@ -538,12 +540,13 @@
   }
   function curvePanel(cell, name) {
     const [low, middle, high] = cell.curves[name], all = [...low, ...middle, ...high].filter(known);
-    const words = name.replaceAll("_", " "), caption = [words, "median and middle half of the runs"];
-    if (!all.length) return nothing(caption, "No run has a number here.");
+    const words = name.replaceAll("_", " ");
     const steep = Math.min(...all) > 0 && Math.max(...all) / Math.min(...all) > 1000;
+    const caption = [words, `median and middle half of the runs${steep ? ", logarithmic scale" : ""}`];
+    if (!all.length) return nothing(caption, "No run has a number here.");
     const bend = (number) => (steep ? Math.log10(number) : number);
     const unbend = (number) => (steep ? 10 ** number : number);
-    const end = cell.points[cell.points.length - 1], [bottom, top] = extent(all.map(bend)), left = LEFT + 14;
+    const end = cell.points[cell.points.length - 1], [bottom, top] = extent(all.map(bend)), left = LEFT + 20;
     const y = scale(bottom, top, BOTTOM, TOP), x = scale(0, end, left + 6, RIGHT - 14);
     const along = ticks(bottom, top, 5).filter((at) => !steep || Number.isInteger(at));
     const marks = [ticks(0, end, 4).map((at) => [x(at), whole(at)]), along.map((at) => [y(at), short(unbend(at))])];
@@ -552,7 +555,7 @@
     const last = `median at the end ${short(middle[middle.length - 1])}`;
     const label = `${words} against updates: ${last}. The numbers follow as a table.`;
     const drawn = chart({ role: "img", class: `c${method(cell).colour}`, "aria-label": label },
-      axes(...marks, steep ? "updates (logarithmic scale)" : "updates", left),
+      axes(...marks, "updates", left),
       svg("path", { class: "band", d: `${path([...line(low), ...line(high).reverse()])}Z` }),
       svg("path", { class: "series curve", d: path(line(middle)) }));
     const head = ["updates", "lower quartile", "median", "upper quartile"];

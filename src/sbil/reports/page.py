@@ -23,10 +23,9 @@ import numpy as np
 from sbil.experiments import Cell, Result
 from sbil.experiments.result import SECONDS
 from sbil.reports import paper, statistics, tables, verdict
-from sbil.reports.names import name_of, place_of
+from sbil.reports.names import MAIN, name_of, place_of
 
-SHOWN = ("bc", "bc:decay", "rcal", "dsfn", "value_dice", "edm", "edm:released", "edm:paper")  # when it opens
-COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # theirs, of those in page.css
+COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # of the main methods, by their numbers in page.css
 MARKERS = 8  # in page.js
 POINTS = 20  # of a curve, at most
 PROFILE = np.array([*range(0, 95, 5), *range(95, 100)]) / 100  # the scores at which profiles are read
@@ -90,7 +89,7 @@ def _place(cell: Cell) -> tuple[Any, ...]:
 
 def shown(results: Sequence[Result]) -> list[Result]:
     """The cells of the methods that are shown at first: those most asked for, or all where there is none of them."""
-    return [result for result in results if str(result.cell.method) in SHOWN] or list(results)
+    return [result for result in results if str(result.cell.method) in MAIN] or list(results)
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -131,13 +130,13 @@ def _data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[st
 
 def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
     """Their names, colours and markers; the same for a known method whatever else is there."""
-    styles = {method: (COLOURS[place], place) for place, method in enumerate(SHOWN)}
+    styles = {method: (COLOURS[place], place) for place, method in enumerate(MAIN)}
     kinds = range(len(COLOURS))
     free = [(colour, (colour + turn) % MARKERS) for turn in kinds for colour in kinds]
     free = [style for style in free if style not in styles.values()]
-    others = [method for method in methods if method not in SHOWN]
+    others = [method for method in methods if method not in MAIN]
     styles |= {method: free[place % len(free)] for place, method in enumerate(others)}
-    first = set(SHOWN) & set(methods) or set(methods[: len(SHOWN)])
+    first = set(MAIN) & set(methods) or set(methods[: len(MAIN)])
     return [
         {
             "id": method,
