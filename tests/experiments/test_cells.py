@@ -323,3 +323,19 @@ def test_unlabelled_trajectories_show_their_states_and_no_decision():
     np.testing.assert_array_equal(states, expected)
     with pytest.raises(UserError, match="nothing from unlabelled"):
         _ = dataclasses.replace(TINY, unlabelled=2).fingerprint
+
+
+def test_a_group_that_was_kept_in_part_is_run_whole_again_and_ends_with_the_same_bits(results, tmp_path):
+    """A kill between two files of one program must not change what the rest is trained with."""
+    store = Store(tmp_path)
+    cells = [result.cell for result in results]
+    undisturbed = {result.cell: result for result, _ in run_grid(cells, store)}
+    kept = store.path(cells[1]).read_bytes()
+    for cell in (cells[0], cells[2]):
+        store.path(cell).unlink()
+    again = list(run_grid(cells, store))
+    assert [(result.cell, fresh) for result, fresh in again] == [(cells[1], False), (cells[0], True), (cells[2], True)]
+    for result, _ in again:
+        same(result, undisturbed[result.cell])
+        assert result.made_by["runs_per_program"] == 12
+    assert store.path(cells[1]).read_bytes() == kept

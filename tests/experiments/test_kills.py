@@ -16,8 +16,8 @@ from sbil.experiments.store import read_all
 
 KILLS = int(os.environ.get("SBIL_KILLS", "6"))
 GRID = ("--env", "CartPole-v1", "--algorithms", "bc,majority", "--sizes", "1,2,3,4,5,6,7,8,9,10", "--thin", "20")
-TINY = ("--draws", "2", "--seeds", "1", "--updates", "20", "--episodes", "2")
-CELLS = 20
+TINY = ("--draws", "11", "--seeds", "1", "--updates", "20", "--episodes", "2")
+CELLS = 20  # each with more than half of the runs that share a program, so that it is run and kept by itself
 
 
 @pytest.fixture(scope="module")

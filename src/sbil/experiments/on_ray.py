@@ -146,12 +146,11 @@ def run_groups(ray: Any, work: Sequence[list[Cell]], store: Store) -> Iterator[l
             yield from finished_elsewhere(ray, sent, store)
             while waiting and amount and len(sent) < AHEAD * sum(size // amount for size in sizes):
                 group = waiting.popleft()
-                missing = [cell for cell in group if not store.holds(cell)]
-                if len(missing) < len(group):
-                    yield stored([cell for cell in group if cell not in missing], store)
-                if missing:
-                    asking = task.options(**options, **{f"num_{kind.lower()}s": amount})
-                    sent[asking.remote(missing)] = Sent(missing, amount)
+                if found := store.load_all(group):
+                    yield found
+                    continue
+                asking = task.options(**options, **{f"num_{kind.lower()}s": amount})
+                sent[asking.remote(group)] = Sent(group, amount)
             yield from arrived(ray, sent)
     finally:
         for reference in sent:
@@ -183,14 +182,10 @@ def take_back(ray: Any, waiting: deque[list[Cell]], sent: dict[Any, Sent], amoun
 def finished_elsewhere(ray: Any, sent: dict[Any, Sent], store: Store) -> Iterator[list[Result]]:
     """The results of tasks that another process, filling the same store, was faster with."""
     for reference, task in list(sent.items()):
-        if all(map(store.holds, task.cells)):
+        if found := store.load_all(task.cells):
             ray.cancel(reference, force=True)
-            yield stored(sent.pop(reference).cells, store)
-
-
-def stored(cells: Sequence[Cell], store: Store) -> list[Result]:
-    """What the store holds of some cells."""
-    return [result for cell in cells if (result := store.load(cell))]
+            del sent[reference]
+            yield found
 
 
 def arrived(ray: Any, sent: dict[Any, Sent]) -> Iterator[list[Result]]:

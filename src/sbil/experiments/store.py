@@ -3,7 +3,7 @@
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,6 +48,11 @@ class Store:
         if len(found) != 1 or (found[0].cell, found[0].fingerprint) != (cell, cell.fingerprint):
             raise UserError(f"{path}: holds another cell than its name says; delete it and run the command again.")
         return found[0]
+
+    def load_all(self, cells: Sequence[Cell]) -> list[Result]:
+        """The stored results of cells if all are there, else none."""
+        whole = all(map(self.holds, cells))
+        return [result for cell in cells if (result := self.load(cell))] if whole else []
 
     def save(self, result: Result) -> None:
         """Keep a result."""
