@@ -19,8 +19,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DECAYS = "bc+weight_decay=0/0.1/0.3/1/3/10"
 ORDER = list(NAMES)
-DRAWN = ("bc", DECAYS, "rcal", "dsfn", "value_dice", "edm", "edm:paper")  # in the figure
-METHODS = (*DRAWN, "bc:decay")  # in the README; docs/results.md has all
+DRAWN = MAIN  # in the figure
+METHODS = (*MAIN, DECAYS)  # in the README; docs/results.md has all
 SHOWN = (
     "CartPole-v1-ppo-sampled-thin20",
     "CartPole-v1-ppo-greedy-thin20",
@@ -47,7 +47,7 @@ def read(setting: str) -> list[Result]:
 
 def settings() -> list[str]:
     """Every setting that was run."""
-    return sorted(path.stem for path in HERE.glob("*.parquet"))
+    return sorted(path.stem for path in HERE.glob("*-thin*.parquet"))
 
 
 def named(table: str) -> str:
@@ -229,7 +229,7 @@ def main() -> None:
     main = [result for result in everything if str(result.cell.method) in MAIN]
     followed = [result for result in main if result.cell.size == 1 and not result.cell.unlabelled and result.curves]
     plots = {
-        "return_against_size": figures.against_size(drawn, NAMES),
+        "return_against_size": figures.against_size(drawn, NAMES, printed=True),
         "profile": figures.profile(drawn, NAMES),
         "semi_supervised": figures.semi_supervised(main, NAMES),
         "diagnostics": figures.diagnostics([r for r in followed if len(r.points) > 1], folder.DIAGNOSED, NAMES),

@@ -34,8 +34,18 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode())
 
 
+def probe(folder: Path) -> None:
+    """Find out now, and not after hours of work, that a folder cannot be written to."""
+    _make_parent(folder / "file")
+    handle, name = tempfile.mkstemp(prefix=f".probe.{_writer()}.", suffix=".tmp", dir=folder)
+    os.close(handle)
+    Path(name).unlink()
+
+
 def sweep(folder: Path) -> None:
     """Remove the temporary files that processes of this machine left in a folder when they were killed."""
+    if os.name != "posix":  # elsewhere one cannot ask whether a process is alive without disturbing it
+        return
     for path in folder.glob(".*.tmp"):
         process, _, machine = path.name.removesuffix(".tmp").rpartition(".")[0].rpartition(".")[2].rpartition("@")
         if machine == _machine() and process.isdigit() and not _alive(int(process)):

@@ -47,8 +47,28 @@ def test_counts_and_marks_follow_the_work():
     assert "loss 0.250, 1 diverged" in text
 
 
-def test_time_to_go_is_what_runs_of_the_same_method_took():
+@pytest.fixture
+def serial(monkeypatch):
+    """A clock that is slower than the work: nothing runs side by side."""
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 1e6)
+
+
+def test_work_side_by_side_is_done_faster_than_the_clock(monkeypatch):
+    board = Board(CELLS, started=100.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 104.0)
+    board.finish(result(CELLS[0], 1.0, 8.0), fresh=True)  # 8 s of work in 4 s
+    assert board.left() == pytest.approx(3 * 8 / 2)
+
+
+def test_groups_that_run_side_by_side_are_all_running():
     board = Board(CELLS)
+    board.advance(CELLS[:1], 0.0, report())
+    board.advance(CELLS[1:2], 0.0, report())
+    assert "2 running, 2 left" in board.line()
+
+
+def test_time_to_go_is_what_runs_of_the_same_method_took(serial):
+    board = Board(CELLS, started=0.0)
     assert board.left() is None
     board.finish(result(CELLS[0], 1.0, 8.0), fresh=True)  # 4 s a run
     assert board.left() == pytest.approx(3 * 8)  # edm is not known yet and counts the same

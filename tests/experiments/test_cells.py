@@ -205,11 +205,21 @@ def bytes_of(results, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"PAR1", b"PAR1" + bytes(100) + b"PAR1", b"a,b\n1,2\n"])
-def test_what_is_not_a_result_is_named(tmp_path, content):
+def test_what_is_not_a_result_is_named_and_nobody_is_told_to_delete_it(tmp_path, content):
     store = Store(tmp_path)
     store.path(TINY).write_bytes(content)
-    with pytest.raises(UserError, match=store.path(TINY).name):
+    with pytest.raises(UserError, match=rf"{store.path(TINY).name}: not a file of sbil's results; leave it out"):
         store.load(TINY)
+
+
+def test_a_folder_that_cannot_be_written_to_is_found_before_the_work(tmp_path, monkeypatch):
+    def refused(*args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr("sbil.files.tempfile.mkstemp", refused)
+    monkeypatch.setattr("sbil.experiments.run.run_cells", lambda *_: pytest.fail("work was begun"))
+    with pytest.raises(PermissionError):
+        list(run_grid([TINY], Store(tmp_path)))
 
 
 def test_a_cut_file_is_never_read_as_whole(results, tmp_path):
@@ -263,11 +273,14 @@ def test_another_format_is_named(results, tmp_path, monkeypatch):
         Store(tmp_path).load(TINY)
 
 
-def test_folders_without_results_are_named(tmp_path):
+def test_folders_without_results_are_named(results, tmp_path):
     with pytest.raises(UserError, match="no results here"):
         read_all([tmp_path])
     with pytest.raises(UserError, match="no such file"):
         read_all([tmp_path / "missing.parquet"])
+    (tmp_path / "empty.parquet").write_bytes(packed(results[0].table().clear()))
+    with pytest.raises(UserError, match="no run"):
+        read_all([tmp_path])
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="give a folder"):
         Store(tmp_path / "file")

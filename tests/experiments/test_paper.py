@@ -46,7 +46,7 @@ def test_protocols_differ_in_what_is_demonstrated():
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_quick_is_a_part_of_the_full_one_but_for_the_number_of_runs(name):
-    full = {dataclasses.replace(cell, draws=5, initialisations=1) for cell in cells_of(protocol(name))}
+    full = {dataclasses.replace(cell, draws=6, initialisations=1) for cell in cells_of(protocol(name))}
     quick = set(cells_of(protocol(name, quick=True)))
     assert quick < full
     assert {cell.environment for cell in quick} == {"CartPole-v1", "Acrobot-v1"}

@@ -132,12 +132,6 @@ def test_runs_choose_and_the_page_counts(text):
     assert cell["chosen"] == [["weight_decay=1", 8], ["weight_decay=0", 4]]
 
 
-def test_a_long_curve_is_thinned_to_its_ends():
-    cell = embedded(page.build([made("edm", points=333)]))["cells"][0]
-    assert len(cell["points"]) == page.POINTS
-    assert (cell["points"][0], cell["points"][-1]) == (500, 10_000)
-
-
 def test_numbers_that_are_not_there_are_null():
     alone = made("edm", draws=1, initialisations=1, points=2)
     alone.curves["energy"][:, 1] = [np.inf]
@@ -257,7 +251,12 @@ def test_figures_and_tables(folder, capsys):
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(None, "no such file"), (b"", "damaged"), (b"PAR1 not parquet PAR1", "damaged"), ("folder", "no results here")],
+    [
+        (None, "no such file"),
+        (b"", "leave it out"),
+        (b"PAR1 not parquet PAR1", "leave it out"),
+        ("folder", "no results here"),
+    ],
 )
 def test_what_cannot_be_read_is_refused_in_a_line(tmp_path, capsys, content, says):
     path = tmp_path / "given.parquet"

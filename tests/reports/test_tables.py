@@ -258,3 +258,13 @@ def test_names_of_methods():
     assert sorted(["z", "random", "a", "edm", "bc"], key=place_of) == ["bc", "edm", "random", "a", "z"]
     for method in NAMES:
         assert str(Method.parse(method)) == method
+
+
+def test_no_verdict_without_enough_draws_for_a_small_p():
+    enough, few = (statistics.sign_flip(np.ones(tables.FEWEST_DRAWS - less)) for less in (0, 1))
+    assert enough < 0.05 <= few
+
+
+def test_texts_that_look_like_formulas_are_inert_in_csv():
+    text = tables.csv_text([{"method": "=cmd|' /C calc'!A0", "score": -1.5, "chosen": "@x"}])
+    assert text.splitlines()[1] == "'=cmd|' /C calc'!A0,-1.5,'@x"

@@ -93,12 +93,12 @@ def test_the_print_is_missed_above_and_below():
 
 
 def test_the_ranking_of_the_paper():
-    """EDM is first, ties counting, where no other method of the paper has a higher mean; controls do not count."""
+    """First where it is above every other method of the paper, tied where it is level with the best; controls do not count."""
     results = [made("bc", size, 0.5) for size in (1, 3, 7)] + [made("bc:decay", size, 0.99) for size in (1, 3, 7)]
     results += [made("edm", 1, 0.6), made("edm", 3, 0.5), made("edm", 7, 0.4), made("edm:paper", 1, 0.1)]
     assert about("The paper's ranking", results) == (
-        "The paper's ranking, EDM first: by their means it holds for EDM (our default) in 2 of 3 cells; "
-        "for EDM, as printed in none of 1 cell."
+        "The paper's ranking, EDM first: by their means EDM (our default) is first in 1 of 3 cells, tied in 1; "
+        "EDM, as printed is first in none of 1 cell, tied in none."
     )
     assert not [s for s in sentences([made("edm")]) if "ranking" in s]  # there is nothing to be first of
 

@@ -59,12 +59,14 @@ class Board:
     scores: "dict[Cell, float]" = field(default_factory=dict)  # of the cells that are done
     running: "dict[Cell, float]" = field(default_factory=dict)  # the share of each that is done
     seconds: dict[str, list[float]] = field(default_factory=dict)  # a run, of the cells finished now, by method
+    work: float = 0.0  # seconds of work in those cells
     note: str = ""
     started: float = field(default_factory=time.monotonic)
+    elapsed: float = 0.0  # from the start to the last cell that was finished now
 
     def advance(self, group: "Sequence[Cell]", share: float, report: Report) -> None:
         """Note how far the cells that train together have come."""
-        self.running = dict.fromkeys(group, share)
+        self.running |= {cell: share for cell in group if cell not in self.scores}
         self.note = metrics_text(report)
 
     def finish(self, result: "Result", fresh: bool) -> None:
@@ -75,15 +77,21 @@ class Board:
         if fresh:
             taken = sum(result.seconds.values()) / len(cell.runs)
             self.seconds.setdefault(str(cell.method), []).append(taken)
+            self.elapsed = time.monotonic() - self.started
+            self.work += sum(result.seconds.values())
 
     def left(self) -> float | None:
-        """Seconds to go, by what runs of the same method took, or of all methods; none before one is known."""
+        """Seconds to go, by what runs of the same method took, or of all methods; none before one is known.
+
+        Where groups run side by side, work is done faster than the clock goes, and that counts too.
+        """
         every = [value for values in self.seconds.values() for value in values]
         if not every:
             return self._left_of_the_first()
         usual = {method: float(np.mean(values)) for method, values in self.seconds.items()}
         waiting = [cell for cell in self.cells if cell not in self.scores]
-        return sum(
+        pace = min(self.elapsed / self.work, 1.0) if self.work > 0 else 1.0
+        return pace * sum(
             usual.get(str(cell.method), float(np.mean(every))) * len(cell.runs) * (1 - self.running.get(cell, 0))
             for cell in waiting
         )

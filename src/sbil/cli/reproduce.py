@@ -75,7 +75,10 @@ def run(command: Command) -> None:
     from sbil.experiments.store import read_all
     from sbil.reports import folder, page, tables
 
-    results = run_cells(cells_of(experiments(command)), command.out, executor(command))
+    cells = cells_of(experiments(command))
+    if any(command.out.glob("*.parquet")):
+        read_all([command.out], episodes=False)  # what the report could not read is named before the work, not after
+    results = run_cells(cells, command.out, executor(command))
     everything = read_all([command.out], episodes=False)  # what earlier calls left there too
     files.write_text(command.out / "report.html", page.build(everything))
     folder.write(page.told_apart(everything), command.out / "report")
@@ -105,7 +108,8 @@ def experiments(command: Command) -> "list[Experiment]":
     if command.unlabelled is None and (command.algorithms, command.sizes) != (None, None):
         found = tuple(experiment for experiment in found if experiment.unlabelled == (0,))
     elif command.unlabelled is not None:
-        found = tuple(experiment for experiment in found if experiment.unlabelled != (0,)) or found[:1]
+        with_states = {experiment.environment for experiment in found if experiment.unlabelled != (0,)}
+        found = tuple(e for e in found if e.unlabelled != (0,) or e.environment not in with_states)
     read: dict[str, tuple[Any, Callable[[str], Any]]] = {
         "methods": (command.algorithms, lambda text: tuple(map(Method.parse, text.split(",")))),
         "sizes": (command.sizes, partial(whole_numbers, "--sizes")),
@@ -197,12 +201,14 @@ def print_results(results: "Sequence[Result]") -> None:
     from sbil.reports import tables
 
     console = Console()
-    for setting in dict.fromkeys(map(tables.setting_of, results)):
-        here = [result for result in results if tables.setting_of(result) == setting]
+    for setting in dict.fromkeys(tables.setting_of(result) for result in results if not result.cell.unlabelled):
+        here = [result for result in results if tables.setting_of(result) == setting and not result.cell.unlabelled]
         console.print(
             tables.terminal(here, f"{setting}: scaled return [95 % interval], {len(here[0].cell.runs)} runs a cell")
         )
         print_differences(here)
+    for result in (result for result in results if result.cell.unlabelled):
+        print(f"{result.cell}: {tables.with_interval(result)}")
 
 
 def print_differences(results: "Sequence[Result]") -> None:

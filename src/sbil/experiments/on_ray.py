@@ -24,7 +24,7 @@ import polars as pl
 from sbil.errors import UserError
 from sbil.experiments.cell import Cell
 from sbil.experiments.result import Result, results_in
-from sbil.experiments.run import Execute, Watch, run_cells
+from sbil.experiments.run import Execute, Watch, announce, run_cells
 from sbil.experiments.store import Store
 
 RETRIES = 5  # how often a group is run again whose worker or machine was lost
@@ -43,15 +43,15 @@ OBJECTS = 100 << 20  # bytes for the results on their way, in a Ray of our own
 def on_ray(address: str | None = None) -> Execute:
     """Run groups on the Ray cluster at `address` ("auto": the one this machine belongs to), or on a Ray of our own.
 
-    This process writes the store. A worker tells nothing before its group is done, so `watch` is not called. A
-    connection to Ray that the caller has made already is used, and left.
+    This process writes the store. A worker tells nothing before its group is done: `watch` hears that a group was
+    sent. A connection to Ray that the caller has made already is used, and left.
     """
     ray = load()
 
-    def execute(work: Sequence[list[Cell]], store: Store, watch: Watch | None) -> Iterator[list[Result]]:
+    def execute(work: Sequence[list[Cell]], store: Store, watch: Watch | None = None) -> Iterator[list[Result]]:
         if work:
             with connected(ray, address):
-                yield from run_groups(ray, work, store)
+                yield from run_groups(ray, work, store, watch)
 
     return execute
 
@@ -128,7 +128,9 @@ class Sent(NamedTuple):
     amount: int
 
 
-def run_groups(ray: Any, work: Sequence[list[Cell]], store: Store) -> Iterator[list[Result]]:
+def run_groups(
+    ray: Any, work: Sequence[list[Cell]], store: Store, watch: Watch | None = None
+) -> Iterator[list[Result]]:
     """The results of every group as they arrive; tasks that are left behind are cancelled."""
     devices = jax.local_device_count() if jax.default_backend() == "cpu" else 1
     kind = "GPU" if any(machines(ray, "GPU")) and os.environ.get("JAX_PLATFORMS") != "cpu" else "CPU"
@@ -151,6 +153,7 @@ def run_groups(ray: Any, work: Sequence[list[Cell]], store: Store) -> Iterator[l
                     continue
                 asking = task.options(**options, **{f"num_{kind.lower()}s": amount})
                 sent[asking.remote(group)] = Sent(group, amount)
+                announce(group, watch)
             yield from arrived(ray, sent)
     finally:
         for reference in sent:

@@ -43,7 +43,7 @@ PROTOCOLS: dict[str, tuple[Experiment, ...]] = {
 
 
 def protocol(name: str, quick: bool = False) -> tuple[Experiment, ...]:
-    """The experiments of a protocol; quick: in minutes on two cores (5 runs a cell, two sizes, not DSFN's hours)."""
+    """The experiments of a protocol; quick: in minutes on two cores (6 runs a cell, two sizes, not DSFN's hours)."""
     if name not in PROTOCOLS:
         raise unknown("protocol", name, PROTOCOLS)
     return tuple(map(_quick, PROTOCOLS[name])) if quick else PROTOCOLS[name]
@@ -51,6 +51,6 @@ def protocol(name: str, quick: bool = False) -> tuple[Experiment, ...]:
 
 def _quick(full: Experiment) -> Experiment:
     if full.unlabelled == STATES:
-        return replace(full, methods=EDM[1:2], unlabelled=(1, 3), draws=5, initialisations=1)
+        return replace(full, methods=EDM[1:2], unlabelled=(1, 3), draws=6, initialisations=1)
     fast = tuple(method for method in full.methods if method.algorithm not in ("dsfn", "value_dice"))
-    return replace(full, methods=fast, sizes=(1, 3), draws=5, initialisations=1)
+    return replace(full, methods=fast, sizes=(1, 3), draws=6, initialisations=1)

@@ -52,7 +52,10 @@ def run_grid(
     work = groups(
         cells if small else [cell for cell in cells if cell not in given], together or (20 if small else 1000)
     )
-    for results in (execute or here)([group for group in work if not given.issuperset(group)], store, watch):
+    work = [group for group in work if not given.issuperset(group)]
+    if work:
+        files.probe(store.folder)
+    for results in (execute or here)(work, store, watch):
         for result in (result for result in results if result.cell not in given):
             if fresh := not store.holds(result.cell):
                 store.save(result)
@@ -100,8 +103,7 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     """Train and score all runs of a group of cells; the environment is first touched when training is over."""
     one = cells[0]
     runs = [(cell, draw, i) for cell in cells for draw, i in cell.runs]
-    if watch:
-        watch(cells, 0.0, Report(0, one.updates, {}, np.zeros(len(runs), bool)))
+    announce(cells, watch)
     spec, dataset = data_of(runs)
     algorithms.require(one.method.algorithm, dataset)
     # Names leave out the algorithm, its settings and the size: runs are paired across all of them.
@@ -165,6 +167,12 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
 def evenly(count: int, most: int) -> np.ndarray:
     """At most so many of the numbers below `count`, evenly apart, the last one among them."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
+
+
+def announce(cells: Sequence[Cell], watch: Watch | None) -> None:
+    """Say that a group of cells is under way."""
+    if watch:
+        watch(cells, 0.0, Report(0, cells[0].updates, {}, np.zeros(sum(len(cell.runs) for cell in cells), bool)))
 
 
 def data_of(runs: Sequence[tuple[Cell, int, int]]) -> tuple[Spec, Dataset]:

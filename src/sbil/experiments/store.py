@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +79,7 @@ def unpacked(content: bytes) -> pl.DataFrame:
     """The table of a file; ValueError if it is not as it was written."""
     stamp = re.search(rb"%b([0-9a-f]{64})" % MARK.encode(), content)
     if not stamp:
-        raise ValueError("no checksum")
+        raise UserError("not a file of sbil's results; leave it out.")
     blank = content[: stamp.start(1)] + UNSIGNED.encode() + content[stamp.end(1) :]
     if hashlib.sha256(blank).hexdigest().encode() != stamp[1]:
         raise ValueError("another checksum")
@@ -101,7 +102,7 @@ def read(path: Path) -> Iterator[Result]:
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file.") from None
     except (ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
-        raise UserError(f"{path}: damaged, or not a file of results; delete it and run the command again.") from None
+        raise UserError(f"{path}: damaged; delete it and run the command again.") from None
 
 
 def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
@@ -112,7 +113,7 @@ def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
     found: dict[object, Result] = {}
     for path in paths:
         if path.is_dir():
-            inside = sorted(path.glob("*.parquet"))
+            inside = sorted(Path(entry.path) for entry in os.scandir(path) if entry.name.endswith(".parquet"))
             if not inside:
                 raise UserError(f"{path}: no results here; `sbil reproduce --out {path}` writes some.")
         else:
@@ -121,4 +122,6 @@ def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
             for result in read(file):
                 kept = result if episodes else result.without_episodes()
                 found.setdefault((result.cell, result.fingerprint), kept)
+    if not found:
+        raise UserError("there is no run in these files; give others.")
     return list(found.values())

@@ -251,6 +251,14 @@ def _curve(panel: Axes, results: Sequence[Result], places: Sequence[float], styl
         capsize=2,
         label=style.label,
     )
+    lost = [(place, value.mean) for place, value, r in zip(places, values, results, strict=True) if _mostly_lost(r)]
+    if lost:  # hollow: what is scored there is what divergence left
+        (hollow,) = panel.plot(*zip(*lost, strict=True), style.marker, color=style.colour, markersize=5, zorder=3)
+        hollow.set_markerfacecolor("white")
+
+
+def _mostly_lost(result: Result) -> bool:
+    return 2 * result.diverged > len(result.cell.runs)
 
 
 def _printed(panel: Axes, environment: str, method: str, places: Mapping[int, float], style: Style) -> None:

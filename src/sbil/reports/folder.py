@@ -14,12 +14,14 @@ DIAGNOSED = ("policy_loss", "energy_gap", "energy", "chain_size")
 
 def write(results: Sequence[Result], folder: Path) -> list[Path]:
     """Write them, and say what was written."""
+    files.sweep(folder)
     texts = {
-        "tables.md": tables.markdown(results, tables.with_printed) + "\n" + tables.aggregate_markdown(results),
-        "tables.tex": tables.latex(results),
         "cells.csv": tables.csv_text(tables.cell_rows(results)),
         "runs.csv": tables.csv_text(tables.run_rows(results)),
     }
+    if any(not result.cell.unlabelled for result in results):
+        texts["tables.md"] = tables.markdown(results, tables.with_printed) + "\n" + tables.aggregate_markdown(results)
+        texts["tables.tex"] = tables.latex(results)
     drawn, plots = shown(results), {}
     main = [result for result in drawn if not result.cell.unlabelled]
     if main:

@@ -27,7 +27,6 @@ from sbil.reports.names import MAIN, name_of, place_of
 
 COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # of the main methods, by their numbers in page.css
 MARKERS = 8  # in page.js
-POINTS = 20  # of a curve, at most
 PROFILE = np.array([*range(0, 95, 5), *range(95, 100)]) / 100  # the scores at which profiles are read
 PROTOCOL = ("draws", "initialisations", "updates", "episodes")
 GLYPHS = {"above": "▲", "below": "▼", "no clear difference": "·"}
@@ -171,9 +170,8 @@ def _cell(result: Result, row: dict[str, Any]) -> dict[str, Any]:
     if any(result.chosen):
         content["chosen"] = Counter(result.chosen).most_common()
     if result.curves and len(result.points):
-        kept = np.unique(np.linspace(0, len(result.points) - 1, POINTS).round().astype(int))
-        content["points"] = result.points[kept].tolist()
-        content["curves"] = {name: _curve(values[:, kept]) for name, values in sorted(result.curves.items())}
+        content["points"] = result.points.tolist()
+        content["curves"] = {name: _curve(values) for name, values in sorted(result.curves.items())}
     if len(set(result.settings)) > 1:
         content["varied"] = True
     return content
@@ -463,8 +461,10 @@ def _provenance(results: Sequence[Result]) -> Html:
     for result in results:
         for name, value in result.made_by.items():
             found.setdefault(name, set()).add(str(value))
+    unknown = {name: sum(not result.made_by.get(name) for result in results) for name in found}
     lines = {
-        name.replace("_", " "): ", ".join(sorted(values, key=lambda value: (len(value), value)))
+        name.replace("_", " "): ", ".join(sorted(filter(None, values), key=lambda value: (len(value), value)))
+        + (f" (not recorded for {unknown[name]:,} of {len(results):,} cells)" if unknown[name] else "")
         for name, values in sorted(found.items())
     }
     for name in SECONDS:

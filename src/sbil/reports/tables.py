@@ -84,7 +84,7 @@ def _difference(result: Result, other: Result) -> dict[str, Any]:
     return {"draws": len(values), **estimate(values)._asdict(), "p": sign_flip(values.mean(axis=1))}
 
 
-FEWEST_DRAWS = 5  # below this an interval over draws says next to nothing
+FEWEST_DRAWS = 6  # with fewer the signs of no difference give p < 0.05
 
 
 def verdict(row: dict[str, Any]) -> str:
@@ -211,12 +211,16 @@ def _columns(name: str, interval: Interval | None) -> dict[str, float | None]:
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as CSV."""
+    """Rows as CSV; a text that a spreadsheet would take for a formula is quoted by an apostrophe."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _inert(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _inert(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def json_text(value: Any) -> str:
