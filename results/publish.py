@@ -11,6 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sbil.experiments import Result, store
 from sbil.reports import figures, folder, paper, statistics, tables
 from sbil.reports.names import MAIN, NAMES
@@ -98,22 +100,26 @@ def standing() -> str:
 
 def states() -> str:
     """What the states of further trajectories bring: score minus that without them, run by run."""
-    lines = ["| setting | EDM | " + " | ".join(f"+{more}" for more in range(1, 8)) + " |", "| --- " * 9 + "|"]
+    head = ["setting", "EDM", "mean of +1 to +7 [95 % interval], p", *(f"+{more}" for more in range(1, 8)), "diverged"]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     for setting in settings():
         results = read(setting)
         for form in ("edm", "edm:released", "edm:paper"):
             mine = {r.cell.unlabelled: r for r in results if str(r.cell.method) == form and r.cell.size == 1}
             if len(mine) > 1:
-                cells = [difference(against(mine[more], mine[0])) for more in range(1, 8)]
-                lines.append("| " + " | ".join([setting, NAMES[form], *cells]) + " |")
+                lines.append("| " + " | ".join([setting, NAMES[form], *gains(mine)]) + " |")
     return "\n".join(lines) + "\n"
 
 
-def against(result: Result, other: Result) -> dict[str, Any]:
-    """The difference between two cells, paired."""
-    gain = result.scores - other.scores
-    p = statistics.sign_flip(gain.mean(axis=1))
-    return {**statistics.estimate(gain)._asdict(), "p": p, "draws": result.cell.draws}
+def gains(cells: dict[int, Result]) -> list[str]:
+    """The mean gain over all numbers of further trajectories, tested once; each of them; and the runs that diverged."""
+    found = [cells[more].scores - cells[0].scores for more in range(1, 8)]
+    pooled = np.mean(found, axis=0)
+    value, p = statistics.estimate(pooled), statistics.sign_flip(pooled.mean(axis=1))
+    lost, runs = sum(cell.diverged for cell in cells.values()), sum(len(cell.cell.runs) for cell in cells.values())
+    text = f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}], p = {p:.3f}"
+    clear = p < 0.05 and not value.low <= 0 <= value.high and 2 * lost < runs
+    return [f"**{text}**" if clear else text, *(f"{gain.mean():+.3f}" for gain in found), f"{lost} of {runs}"]
 
 
 def full() -> str:

@@ -257,3 +257,13 @@ def test_intervals_over_draws_cover_the_truth_and_intervals_over_runs_do_not():
     assert 0.88 <= covered(200, lambda scores: [scores]) <= 0.98
     assert covered(100, lambda scores: [scores[:1].reshape(1, 150, 1)]) < 0.8  # as if every run had its own draw
     assert covered(100, lambda scores: list(scores[:, None])) < 0.8  # as if every cell had draws of its own
+
+
+def test_rare_failures_break_the_interval_and_not_the_sign_flips():
+    """Nine draws in ten score 1 and the tenth 0: why a clear difference needs both."""
+    rng = np.random.default_rng(0)
+    samples = [(rng.random((2, 10)) < 0.9).astype(float) for _ in range(300)]
+    held = [low <= 0.9 <= high for low, high in (statistics.bootstrap(one) for one, _ in samples)]
+    assert 0.5 < np.mean(held) < 0.8
+    false = [statistics.sign_flip(one - other) < 0.05 for one, other in samples]
+    assert np.mean(false) <= 0.05

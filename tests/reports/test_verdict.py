@@ -93,7 +93,7 @@ def test_the_print_is_missed_above_and_below():
 
 
 def test_the_ranking_of_the_paper():
-    """First where it is above every other method of the paper, tied where it is level with the best; controls do not count."""
+    """First above every other method of the paper, tied where level with the best; controls do not count."""
     results = [made("bc", size, 0.5) for size in (1, 3, 7)] + [made("bc:decay", size, 0.99) for size in (1, 3, 7)]
     results += [made("edm", 1, 0.6), made("edm", 3, 0.5), made("edm", 7, 0.4), made("edm:paper", 1, 0.1)]
     assert about("The paper's ranking", results) == (
