@@ -11,7 +11,7 @@ from sbil.errors import UserError
 from sbil.experiments import Cell, Method
 from sbil.experiments.cell import demonstrations_for
 from sbil.experiments.run import data_of, evenly, groups, run_cells, run_grid
-from sbil.experiments.store import Store, packed, read_all, write
+from sbil.experiments.store import Store, packed, read_all, sealed, write
 
 TINY = Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1, draws=2, initialisations=2, updates=20, episodes=3)
 
@@ -257,7 +257,7 @@ def test_a_changed_byte_is_always_named(results, tmp_path):
 )
 def test_a_table_that_is_not_a_result_is_named(results, tmp_path, change, word):
     path = Store(tmp_path).path(TINY)
-    path.write_bytes(packed(change(results[0].table())))
+    path.write_bytes(sealed(change(results[0].table())))
     with pytest.raises(UserError, match=word) as error:
         Store(tmp_path).load(TINY)
     assert path.name in str(error.value)
@@ -266,7 +266,7 @@ def test_a_table_that_is_not_a_result_is_named(results, tmp_path, change, word):
 def test_another_format_is_named(results, tmp_path, monkeypatch):
     path = Store(tmp_path).path(TINY)
     monkeypatch.setattr("sbil.experiments.store.FORMAT", "sbil-runs-9")
-    later = packed(results[0].table())
+    later = packed(results[:1])
     monkeypatch.undo()
     path.write_bytes(later)
     with pytest.raises(UserError, match="sbil-runs-9"):
@@ -278,7 +278,7 @@ def test_folders_without_results_are_named(results, tmp_path):
         read_all([tmp_path])
     with pytest.raises(UserError, match="no such file"):
         read_all([tmp_path / "missing.parquet"])
-    (tmp_path / "empty.parquet").write_bytes(packed(results[0].table().clear()))
+    (tmp_path / "empty.parquet").write_bytes(sealed(results[0].table().clear()))
     with pytest.raises(UserError, match="no run"):
         read_all([tmp_path])
     (tmp_path / "file").write_text("")

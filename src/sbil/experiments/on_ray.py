@@ -3,7 +3,6 @@
 Ray is imported inside functions only: a plain install does not have it.
 """
 
-import io
 import logging
 import os
 import signal
@@ -19,13 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import polars as pl
 
 from sbil.errors import UserError
 from sbil.experiments.cell import Cell
 from sbil.experiments.result import Result, results_in
 from sbil.experiments.run import Execute, Watch, announce, run_cells
-from sbil.experiments.store import Store
+from sbil.experiments.store import Store, packed, unpacked
 
 RETRIES = 5  # how often a group is run again whose worker or machine was lost
 AHEAD = 2  # tasks that are sent for each that the cluster can run at once: none idles, and memory stays flat
@@ -215,7 +213,7 @@ def arrived(ray: Any, sent: dict[Any, Sent]) -> Iterator[list[Result]]:
 def fetch(ray: Any, reference: Any, cells: Sequence[Cell]) -> list[Result]:
     """The results of a task that has ended; its mistakes are raised as they would be here."""
     try:
-        results = unpacked(ray.get(reference))
+        results = list(results_in(unpacked(ray.get(reference))))
     except ray.exceptions.RayTaskError as error:
         raise UserError(str(error.cause)) if isinstance(error.cause, UserError) else error from None
     except ray.exceptions.RayError as error:
@@ -240,15 +238,3 @@ def one_line(error: Exception) -> str:
 def run_group(cells: list[Cell]) -> bytes:
     """What a worker does."""
     return packed(run_cells(cells))
-
-
-def packed(results: Sequence[Result]) -> bytes:
-    """Results as a table in Parquet."""
-    content = io.BytesIO()
-    pl.concat([result.table() for result in results], how="diagonal").write_parquet(content)
-    return content.getvalue()
-
-
-def unpacked(content: bytes) -> list[Result]:
-    """Results from `packed`."""
-    return list(results_in(pl.read_parquet(io.BytesIO(content))))

@@ -63,11 +63,16 @@ class Store:
 
 def write(path: Path, results: Iterable[Result]) -> None:
     """Write cells into one file, one row a run: under a temporary name, synced, then renamed."""
-    files.write_bytes(path, packed(pl.concat([result.table() for result in results], how="diagonal")))
+    files.write_bytes(path, packed(results))
 
 
-def packed(table: pl.DataFrame) -> bytes:
-    """A table as a Parquet file that holds a checksum of itself, so that no damaged byte reaches the parser."""
+def packed(results: Iterable[Result]) -> bytes:
+    """Cells as a Parquet file that holds a checksum of itself, so that no damaged byte reaches the parser."""
+    return sealed(pl.concat([result.table() for result in results], how="diagonal"))
+
+
+def sealed(table: pl.DataFrame) -> bytes:
+    """A table as such a file."""
     content = io.BytesIO()
     notes = {"format": FORMAT, "checksum": MARK + UNSIGNED}
     table.write_parquet(content, compression="zstd", compression_level=9, metadata=notes)

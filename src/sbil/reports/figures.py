@@ -5,10 +5,10 @@ A method has one colour and marker in all panels of a figure; up to eight method
 
 import io
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -24,7 +24,7 @@ from sbil.experiments import Result
 from sbil.reports import paper, statistics
 from sbil.reports.names import MAIN, NAMES
 from sbil.reports.statistics import estimate
-from sbil.reports.tables import distinct, ordinary, setting_of, strata
+from sbil.reports.tables import distinct, grouped, ordinary, setting_of, strata
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito, grey for their yellow), and a marker each for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
@@ -34,8 +34,6 @@ SCORE = "return (0 = random, 1 = demonstrator)"
 LEVELS = np.arange(-10, 111) / 100  # the scores at which profiles are drawn
 WIDE = 100  # the ratio of large to small values of a diagnostic beyond which its axis is logarithmic
 STAMPS = {"png": "Creation Time", "svg": "Date", "pdf": "CreationDate"}  # where each kind of file would have the date
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 class Style(NamedTuple):
@@ -54,12 +52,12 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
     printed: draw also, faintly, what the paper prints for its methods.
     """
     results = ordinary(results)
-    groups, styles = _grouped(results, setting_of), _styles(results, names)
+    groups, styles = grouped(results, setting_of), _styles(results, names)
     shifts = _shifts(list(styles))
     figure, panels = _panels(len(groups))
     for panel, (setting, here) in zip(panels, groups.items(), strict=True):
         sizes = sorted({result.cell.size for result in here})
-        for method, mine in _grouped(here, _method).items():
+        for method, mine in grouped(here, _method).items():
             mine.sort(key=lambda result: result.cell.size)
             places = {size: place + shifts[method] for place, size in enumerate(sizes)}
             if printed and method in paper.METHODS:
@@ -78,10 +76,10 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
 def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
     """One panel a setting: the share of each method's runs, those of all sizes, that score above a level."""
     results = ordinary(results)
-    groups, styles = _grouped(results, setting_of), _styles(results, names)
+    groups, styles = grouped(results, setting_of), _styles(results, names)
     figure, panels = _panels(len(groups))
     for panel, (setting, here) in zip(panels, groups.items(), strict=True):
-        for method, mine in _grouped(here, _method).items():
+        for method, mine in grouped(here, _method).items():
             found, style = statistics.profile(strata(mine), LEVELS), styles[method]
             (line,) = panel.plot(LEVELS, found.share, style.line, color=style.colour, label=style.label)
             line.set_drawstyle("steps-post")
@@ -99,15 +97,15 @@ def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None =
 
     Methods that were given none are level lines with their intervals.
     """
-    groups = _grouped(distinct(results), lambda result: (setting_of(result), result.cell.size))
+    groups = grouped(distinct(results), lambda result: (setting_of(result), result.cell.size))
     groups = {place: here for place, here in groups.items() if any(result.cell.unlabelled for result in here)}
     if not groups:
         raise UserError("no cell has unlabelled trajectories; a semi-supervised figure needs some.")
     every = [result for here in groups.values() for result in here]
-    styles, shifts = _styles(every, names), _shifts(list(_grouped([r for r in every if r.cell.unlabelled], _method)))
+    styles, shifts = _styles(every, names), _shifts(list(grouped([r for r in every if r.cell.unlabelled], _method)))
     figure, panels = _panels(len(groups))
     for panel, ((setting, size), here) in zip(panels, groups.items(), strict=True):
-        for method, mine in _grouped(here, _method).items():
+        for method, mine in grouped(here, _method).items():
             mine.sort(key=lambda result: result.cell.unlabelled)
             if mine[-1].cell.unlabelled:
                 _curve(panel, mine, [r.cell.unlabelled / size + shifts[method] for r in mine], styles[method])
@@ -130,7 +128,7 @@ def diagnostics(results: Sequence[Result], metrics: Sequence[str], names: Mappin
     results = [result for result in distinct(results) if set(metrics) & set(result.curves)]
     if not results:
         raise UserError(f"no cell has a diagnostic named {' or '.join(metrics)}.")
-    groups, styles = _grouped(results, _place), _styles(results, names)
+    groups, styles = grouped(results, _place), _styles(results, names)
     figure = Figure(figsize=(1.4 + 3.8 * len(groups), 0.9 + 2.3 * len(metrics)), layout="constrained")
     panels = figure.subplots(len(metrics), len(groups), squeeze=False, sharex="col")
     for column, (place, here) in zip(panels.T, groups.items(), strict=True):
@@ -160,14 +158,6 @@ def write(figure: Figure, path: Path) -> None:
     files.write_bytes(path, content.getvalue())
 
 
-def _grouped(results: Sequence[Result], key: Callable[[Result], Key]) -> dict[Key, list[Result]]:
-    """Results by what `key` says of them, in the order in which they come."""
-    groups: dict[Key, list[Result]] = {}
-    for result in results:
-        groups.setdefault(key(result), []).append(result)
-    return groups
-
-
 def _method(result: Result) -> str:
     return str(result.cell.method)
 
@@ -184,7 +174,7 @@ def _two_lines(setting: str) -> str:
 
 def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[str, Style]:
     """The main methods look the same in every figure; others take the looks that are free."""
-    methods = list(_grouped(results, _method))
+    methods = list(grouped(results, _method))
     names = NAMES if names is None else names
     places = {method: MAIN.index(method) for method in methods if method in MAIN}
     free = (place for place in count() if place not in places.values())

@@ -7,8 +7,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.table import Table
@@ -19,12 +19,22 @@ from sbil.reports import paper, statistics
 from sbil.reports.names import name_of, place_of
 from sbil.reports.statistics import Estimate, Interval, estimate, sign_flip
 
+Key = TypeVar("Key", bound=Hashable)
+
 
 def setting_of(result: Result) -> str:
     """What a table is about: environment, demonstrator and thinning."""
     cell = result.cell
     thinning = "every step" if cell.thin == 1 else f"every {cell.thin}th step"
     return f"{cell.environment}, {cell.demonstrator} demonstrator ({cell.mode}), {thinning}"
+
+
+def grouped(results: Sequence[Result], key: Callable[[Result], Key]) -> dict[Key, list[Result]]:
+    """Results by what `key` says of them, in the order in which they come."""
+    groups: dict[Key, list[Result]] = {}
+    for result in results:
+        groups.setdefault(key(result), []).append(result)
+    return groups
 
 
 def distinct(results: Sequence[Result]) -> list[Result]:
@@ -334,10 +344,7 @@ def _aggregate_line(row: dict[str, Any]) -> list[str]:
 
 
 def _by_setting(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
-    found: dict[str, list[Result]] = {}
-    for result in ordinary(results):
-        found.setdefault(setting_of(result), []).append(result)
-    return list(found.items())
+    return list(grouped(ordinary(results), setting_of).items())
 
 
 def _markdown(header: list[str], lines: list[list[str]]) -> str:

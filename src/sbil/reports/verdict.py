@@ -3,7 +3,7 @@
 A win and a loss are worded alike. A difference is clear where `tables.verdict` says so.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sbil.experiments import Method, Result
@@ -89,7 +89,7 @@ def _divergence(results: Sequence[Result]) -> str:
     """Who diverges, and which forms of EDM do not."""
     counts = {
         method: (sum(r.diverged for r in mine), sum(len(r.cell.runs) for r in mine))
-        for method, mine in _grouped(results, lambda result: str(result.cell.method)).items()
+        for method, mine in tables.grouped(results, lambda result: str(result.cell.method)).items()
     }
     if not any(diverged for diverged, _ in counts.values()):
         return "Diverged runs: none."
@@ -126,7 +126,7 @@ def _print(results: Sequence[Result]) -> str:
 def _ranking(results: Sequence[Result]) -> str:
     """Whether EDM has the highest mean of the paper's methods, where the paper says so."""
     won: dict[str, list[int]] = {}
-    for cells in _grouped(results, lambda r: (tables.setting_of(r), r.cell.size)).values():
+    for cells in tables.grouped(results, lambda r: (tables.setting_of(r), r.cell.size)).values():
         means = {str(r.cell.method): round(float(r.scores.mean()), 3) for r in cells}
         others = [means[method] for method in paper.METHODS if method in means and method != "edm"]
         if others and _first_in_the_paper(cells[0]):
@@ -148,10 +148,3 @@ def _first_in_the_paper(result: Result) -> bool:
     printed = {method: paper.printed(cell.environment, cell.size, method) for method in paper.METHODS}
     means = {method: value.mean for method, value in printed.items() if value}
     return "edm" in means and means["edm"] == max(means.values())
-
-
-def _grouped(results: Sequence[Result], key: Callable[[Result], Any]) -> dict[Any, list[Result]]:
-    groups: dict[Any, list[Result]] = {}
-    for result in results:
-        groups.setdefault(key(result), []).append(result)
-    return groups
