@@ -119,7 +119,7 @@ def test_one_run_has_no_interval_and_json_stays_json(folder, capsys):
     main([*words, "--updates", "5", "--episodes", "2", "--out", str(folder / "single"), "--json"])
     text = capsys.readouterr().out
     assert "NaN" not in text
-    assert json.loads(text)["cells"][0]["score_low"] is None
+    assert json.loads(text)["cells"][0]["low"] is None
 
 
 def test_reproduce_writes_results_tables_figures_and_the_page(folder, capsys):

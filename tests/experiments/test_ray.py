@@ -314,6 +314,8 @@ def run_group(cells):
 
     if cells[0].method.algorithm == "bc":
         return content
+    while not list((folder / "store").glob("*.parquet")):  # the driver has kept the first
+        time.sleep(0.05)
     (folder / "part").write_text(str(os.getpid()))
     (folder / "part").rename(folder / "running")
     time.sleep(600)

@@ -71,7 +71,7 @@ def test_diverged_runs_are_shown(results):
     assert "(3 of 12 diverged)" in text
     assert text.count("diverged") == 1
     assert "| bc | 0.500 ± 0.057 | 0.600 ± 0.057 |" in text
-    assert [row["diverged"] for row in tables.rows(results)] == [0, 0, 0, 3]
+    assert [row["diverged"] for row in tables.cell_rows(results)] == [0, 0, 0, 3]
 
 
 def test_a_losing_cell_is_printed_like_the_others(results):
@@ -116,7 +116,7 @@ def test_unlabelled_trajectories_stay_out_of_ordinary_tables(results, with_unlab
     assert tables.differences(with_unlabelled) == tables.differences(results)
     assert tables.aggregates(with_unlabelled) == tables.aggregates(results)
     assert tables.latex(with_unlabelled) == tables.latex(results)
-    assert [row["unlabelled"] for row in tables.rows(with_unlabelled)] == [0, 0, 0, 0, 1, 2]
+    assert [row["unlabelled"] for row in tables.cell_rows(with_unlabelled)] == [0, 0, 0, 0, 1, 2]
 
 
 def test_two_cells_for_one_place_are_refused(results):

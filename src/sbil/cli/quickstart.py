@@ -47,7 +47,7 @@ def run(command: Command) -> None:
     files.write_text(command.out / "table.md", tables.markdown(results, tables.with_interval))
     figures.write(figures.against_size(results), command.out / "figure.png")
     if command.json:
-        print(tables.json_text({"cells": tables.rows(results), "differences": tables.differences(results)}))
+        print(tables.json_text({"cells": tables.cell_rows(results)}))
         return
     print_results(results)
     sbil = "sbil" if shutil.which("sbil") else sys.argv[0]

@@ -83,7 +83,7 @@ def run(command: Command) -> None:
     files.write_text(command.out / "report.html", page.build(everything))
     folder.write(page.told_apart(everything), command.out / "report")
     if command.json:
-        print(tables.json_text({"cells": tables.rows(results), "differences": tables.differences(results)}))
+        print(tables.json_text({"cells": tables.cell_rows(results)}))
         return
     console.print()
     print_results(results)

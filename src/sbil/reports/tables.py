@@ -52,23 +52,6 @@ def ordinary(results: Sequence[Result]) -> list[Result]:
     return distinct([result for result in results if not result.cell.unlabelled])
 
 
-def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One row a cell: the estimate of its score, its mean return, and its diverged runs."""
-    return [
-        {
-            "setting": setting_of(result),
-            "method": str(result.cell.method),
-            "size": result.cell.size,
-            "unlabelled": result.cell.unlabelled,
-            "runs": len(result.cell.runs),
-            "diverged": result.diverged,
-            "return": float(result.returns.mean()),
-            **{f"score_{name}": value for name, value in estimate(result.scores)._asdict().items()},
-        }
-        for result in results
-    ]
-
-
 def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
     """Score minus the baseline's, run by run (same draw, same initialisation), with its interval."""
     return [
