@@ -63,7 +63,7 @@ def test_killed_again_and_again(tmp_path, cache):
             before = files_of(out)
             process = subprocess.Popen(command(out), env=cache, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             try:
-                _, error = process.communicate(timeout=rng.uniform(0.5, 9) if kills < KILLS else 300)
+                _, error = process.communicate(timeout=rng.uniform(1.5, 8) if kills < KILLS else 300)
                 assert process.returncode == 0, error.decode()
             except subprocess.TimeoutExpired:
                 process.kill()
