@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sbil.experiments import Result, store
-from sbil.reports import figures, folder, paper, statistics, tables
+from sbil.reports import compare, figures, folder, paper, statistics, tables
 from sbil.reports.names import MAIN, NAMES
 
 HERE = Path(__file__).resolve().parent
@@ -85,11 +85,11 @@ def standing() -> str:
     for setting in settings():
         results = [result for result in read(setting) if not result.cell.unlabelled]
         for baseline, form in product(("bc", "bc:decay", DECAYS), ("edm", "edm:released", "edm:paper")):
-            rows = [row for row in tables.differences(results, baseline) if row["method"] == form]
-            if not rows or rows[0]["draws"] < tables.FEWEST_DRAWS:
+            rows = [row for row in compare.differences(results, baseline) if row["method"] == form]
+            if not rows or rows[0]["draws"] < compare.FEWEST_DRAWS:
                 continue
             clear = {
-                side: ", ".join(str(row["size"]) for row in rows if tables.verdict(row) == side) or "-"
+                side: ", ".join(str(row["size"]) for row in rows if compare.verdict(row) == side) or "-"
                 for side in ("above", "below")
             }
             means = ", ".join(f"{row['mean']:+.3f}" for row in rows)
@@ -183,7 +183,7 @@ def seconds() -> str:
 
 def difference_table(results: Sequence[Result]) -> str:
     """Methods down, sizes across: difference from BC with interval and verdict."""
-    rows = tables.differences(results)
+    rows = compare.differences(results)
     sizes = sorted({row["size"] for row in rows})
     lines = [["method", *map(str, sizes)], ["---"] * (len(sizes) + 1)]
     for method in dict.fromkeys(row["method"] for row in rows):
@@ -195,7 +195,7 @@ def difference_table(results: Sequence[Result]) -> str:
 def difference(row: dict[str, Any]) -> str:
     """+0.049 [+0.012, +0.090], in bold where the difference is clear."""
     text = f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-    return f"**{text}**" if tables.verdict(row) in ("above", "below") else text
+    return f"**{text}**" if compare.verdict(row) in ("above", "below") else text
 
 
 def inserted(page: Path, *parts: tuple[str, str]) -> str:

@@ -2,8 +2,10 @@
 
 import numpy as np
 
+from sbil import environments
 from sbil.experiments import Cell, Method, Result
 
+BASE = np.linspace(0.2, 0.8, 12).reshape(6, 2)
 ENDS = (20.0, 500.0)  # the returns of a random network and of the demonstrator
 MADE_BY = {"sbil": "0.1.0", "jax": "0.11.2", "kind": "cpu", "commit": "0123abc"}
 
@@ -37,3 +39,15 @@ def made(
         dict(MADE_BY),
         "",
     )
+
+
+def result(method: str, size: int, scores: np.ndarray, diverged: int = 0, **fields: object) -> Result:
+    """A result whose runs score what is wanted, on CartPole unless `fields` of the cell say something else."""
+    draws, initialisations = scores.shape
+    setting = {"environment": "CartPole-v1", "demonstrator": "ppo", "mode": "sampled", "thin": 20, "episodes": 2}
+    runs = {"size": size, "draws": draws, "initialisations": initialisations}
+    cell = Cell(method=Method.parse(method), **(setting | runs | fields))
+    low, high = environments.scale(cell.environment, cell.demonstrator, cell.mode)
+    returns = low + scores.reshape(-1, 1) * (high - low) + np.array([-1.0, 1.0])
+    diverged_at = np.where(np.arange(scores.size) < diverged, 500, -1)
+    return Result(cell, returns, (low, high), diverged_at)

@@ -4,22 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from handmade import BASE, result
 from matplotlib.colors import to_rgb
-from test_tables import BASE, result
 
 from sbil.errors import UserError
 from sbil.experiments import Result
 from sbil.reports import figures, paper
-
-
-@pytest.fixture
-def results() -> list[Result]:
-    return [
-        result("bc", 1, BASE),
-        result("bc", 3, BASE + 0.1),
-        result("edm", 1, BASE + 0.1),
-        result("edm", 3, BASE - 0.2, diverged=3),
-    ]
 
 
 def with_curves(made: Result, **curves: np.ndarray) -> Result:

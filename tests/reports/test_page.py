@@ -14,7 +14,7 @@ from handmade import made
 
 from sbil.cli import main, parse
 from sbil.experiments import store
-from sbil.reports import page, tables
+from sbil.reports import compare, page, ways
 from sbil.reports.names import MAIN
 
 CHOSEN = "bc+weight_decay=0/1"
@@ -157,17 +157,17 @@ def test_the_table_says_what_the_cell_says(text):
 
 def test_one_method_run_in_two_ways_is_told_apart():
     results = [made("bc", 1), made("bc", 3), made("bc", 1, updates=1000), made("bc", 1, draws=5)]
-    names = {str(result.cell.method) for result in page.told_apart(results)}
+    names = {str(result.cell.method) for result in ways.told_apart(results)}
     assert names == {"bc", "bc+updates=1000", "bc+draws=5"}
-    assert tables.cell_rows(page.told_apart(results))
-    again = page.told_apart(page.told_apart(results))
+    assert compare.cell_rows(ways.told_apart(results))
+    again = ways.told_apart(ways.told_apart(results))
     assert {str(result.cell.method) for result in again} == names
 
 
 def test_the_same_cell_of_two_versions_is_told_apart():
     twice = [replace(made("bc"), fingerprint=name) for name in ("b", "a")]
-    assert [str(result.cell.method) for result in page.told_apart(twice)] == ["bc", "bc+copy=2"]
-    assert [result.fingerprint for result in page.told_apart(twice)] == ["a", "b"]
+    assert [str(result.cell.method) for result in ways.told_apart(twice)] == ["bc", "bc+copy=2"]
+    assert [result.fingerprint for result in ways.told_apart(twice)] == ["a", "b"]
 
 
 def test_colours_and_marks_of_methods_differ():
@@ -191,7 +191,7 @@ def test_the_commands_run_the_same_cells():
         *(made("edm", 1, unlabelled=level).cell for level in (0, 2, 5)),
     ]
     found = []
-    for line in page.commands(cells):
+    for line in ways.commands(cells):
         program, name, *words = shlex.split(line)
         assert (program, name) == ("sbil", "reproduce")
         command = parse(reproduce.Command, "sbil reproduce", words, reproduce.EXAMPLES)
@@ -201,7 +201,7 @@ def test_the_commands_run_the_same_cells():
 
 
 def test_names_in_commands_are_quoted():
-    (line,) = page.commands([made("bc+x=a b;rm -rf $HOME").cell])
+    (line,) = ways.commands([made("bc+x=a b;rm -rf $HOME").cell])
     assert "bc+x=a b;rm -rf $HOME" in shlex.split(line)
 
 
@@ -235,7 +235,7 @@ def test_json(folder, results, capsys):
     found = json.loads(capsys.readouterr().out)
     assert len(found["cells"]) == len(results)
     assert found["written"] == [str(folder / "report.html")]
-    assert set(found["verdict"]) == {"all settings", *map(tables.setting_of, results)}
+    assert set(found["verdict"]) == {"all settings", *map(compare.setting_of, results)}
     assert all(sentence.endswith(".") for said in found["verdict"].values() for sentence in said)
 
 

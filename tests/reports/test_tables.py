@@ -6,36 +6,12 @@ import re
 
 import numpy as np
 import pytest
+from handmade import BASE, result
 
-from sbil import environments
 from sbil.errors import UserError
-from sbil.experiments import Cell, Method, Result
-from sbil.reports import paper, statistics, tables
+from sbil.experiments import Method, Result
+from sbil.reports import compare, paper, statistics, tables
 from sbil.reports.names import NAMES, name_of, place_of
-
-BASE = np.linspace(0.2, 0.8, 12).reshape(6, 2)
-
-
-def result(method: str, size: int, scores: np.ndarray, diverged: int = 0, **fields: object) -> Result:
-    """A result whose runs score what is wanted, on CartPole unless `fields` of the cell say something else."""
-    draws, initialisations = scores.shape
-    setting = {"environment": "CartPole-v1", "demonstrator": "ppo", "mode": "sampled", "thin": 20, "episodes": 2}
-    runs = {"size": size, "draws": draws, "initialisations": initialisations}
-    cell = Cell(method=Method.parse(method), **(setting | runs | fields))
-    low, high = environments.scale(cell.environment, cell.demonstrator, cell.mode)
-    returns = low + scores.reshape(-1, 1) * (high - low) + np.array([-1.0, 1.0])
-    diverged_at = np.where(np.arange(scores.size) < diverged, 500, -1)
-    return Result(cell, returns, (low, high), diverged_at)
-
-
-@pytest.fixture
-def results() -> list[Result]:
-    return [
-        result("bc", 1, BASE),
-        result("bc", 3, BASE + 0.1),
-        result("edm", 1, BASE + 0.1),
-        result("edm", 3, BASE - 0.2, diverged=3),
-    ]
 
 
 @pytest.fixture
@@ -49,21 +25,21 @@ def test_scores_are_scaled_returns(results):
 
 
 def test_differences_are_paired(results):
-    rows = {row["size"]: row for row in tables.differences(results)}
+    rows = {row["size"]: row for row in compare.differences(results)}
     # Each run differs from its partner by the same amount, so the interval has no width.
     assert (rows[1]["mean"], rows[1]["low"], rows[1]["high"]) == pytest.approx((0.1, 0.1, 0.1))
     assert (rows[3]["mean"], rows[3]["low"], rows[3]["high"]) == pytest.approx((-0.3, -0.3, -0.3))
-    assert tables.verdict(rows[1]) == "above"
-    assert tables.verdict(rows[3]) == "below"
-    assert tables.verdict({"draws": 2, "low": 1, "high": 2, "p": 0.01}).startswith("too few")
-    assert tables.verdict({"draws": 9, "low": -1, "high": 2, "p": 0.01}) == "no clear difference"
-    assert tables.verdict({"draws": 9, "low": 1, "high": 2, "p": 0.06}) == "no clear difference"
+    assert compare.verdict(rows[1]) == "above"
+    assert compare.verdict(rows[3]) == "below"
+    assert compare.verdict({"draws": 2, "low": 1, "high": 2, "p": 0.01}).startswith("too few")
+    assert compare.verdict({"draws": 9, "low": -1, "high": 2, "p": 0.01}) == "no clear difference"
+    assert compare.verdict({"draws": 9, "low": 1, "high": 2, "p": 0.06}) == "no clear difference"
 
 
 def test_a_difference_needs_the_same_runs(results):
     fewer = result("rcal", 1, BASE[:3])
     elsewhere = result("rcal", 1, BASE, demonstrator="dqn", mode="greedy")
-    assert tables.differences([*results, fewer, elsewhere]) == tables.differences(results)
+    assert compare.differences([*results, fewer, elsewhere]) == compare.differences(results)
 
 
 def test_diverged_runs_are_shown(results):
@@ -71,7 +47,7 @@ def test_diverged_runs_are_shown(results):
     assert "(3 of 12 diverged)" in text
     assert text.count("diverged") == 1
     assert "| bc | 0.500 ± 0.057 | 0.600 ± 0.057 |" in text
-    assert [row["diverged"] for row in tables.cell_rows(results)] == [0, 0, 0, 3]
+    assert [row["diverged"] for row in compare.cell_rows(results)] == [0, 0, 0, 3]
 
 
 def test_a_losing_cell_is_printed_like_the_others(results):
@@ -84,7 +60,7 @@ def test_a_single_run_has_neither_error_nor_interval():
 
 
 def test_rows_of_runs(results):
-    rows = tables.run_rows(results)
+    rows = compare.run_rows(results)
     assert len(rows) == 48
     assert rows[13] == {
         "environment": "CartPole-v1",
@@ -107,16 +83,16 @@ def test_rows_of_runs(results):
 def test_rows_of_runs_say_what_was_chosen():
     made = result("bc+weight_decay=0/1", 1, BASE[:1])
     chose = Result(made.cell, made.returns, made.scale, made.diverged_at, chosen=("weight_decay=0", "weight_decay=1"))
-    assert [row["chosen"] for row in tables.run_rows([chose])] == ["weight_decay=0", "weight_decay=1"]
+    assert [row["chosen"] for row in compare.run_rows([chose])] == ["weight_decay=0", "weight_decay=1"]
 
 
 def test_unlabelled_trajectories_stay_out_of_ordinary_tables(results, with_unlabelled):
     assert tables.markdown(with_unlabelled) == tables.markdown(results)
     assert tables.grid(with_unlabelled, tables.with_error) == tables.grid(results, tables.with_error)
-    assert tables.differences(with_unlabelled) == tables.differences(results)
-    assert tables.aggregates(with_unlabelled) == tables.aggregates(results)
+    assert compare.differences(with_unlabelled) == compare.differences(results)
+    assert compare.aggregates(with_unlabelled) == compare.aggregates(results)
     assert tables.latex(with_unlabelled) == tables.latex(results)
-    assert [row["unlabelled"] for row in tables.cell_rows(with_unlabelled)] == [0, 0, 0, 0, 1, 2]
+    assert [row["unlabelled"] for row in compare.cell_rows(with_unlabelled)] == [0, 0, 0, 0, 1, 2]
 
 
 def test_two_cells_for_one_place_are_refused(results):
@@ -125,7 +101,7 @@ def test_two_cells_for_one_place_are_refused(results):
 
 
 def test_rows_of_cells_by_hand(with_unlabelled):
-    rows = {(row["method"], row["size"], row["unlabelled"]): row for row in tables.cell_rows(with_unlabelled)}
+    rows = {(row["method"], row["size"], row["unlabelled"]): row for row in compare.cell_rows(with_unlabelled)}
     error = BASE.std(ddof=1) / np.sqrt(12)
     row = rows["edm", 3, 0]
     assert (row["runs"], row["diverged"]) == (12, 3)
@@ -144,7 +120,7 @@ def test_rows_of_cells_by_hand(with_unlabelled):
 
 def test_rows_of_cells_as_csv(results):
     alone = result("random", 1, np.array([[0.5]]))
-    lines = list(csv.DictReader(io.StringIO(tables.csv_text(tables.cell_rows([*results, alone])))))
+    lines = list(csv.DictReader(io.StringIO(tables.csv_text(compare.cell_rows([*results, alone])))))
     assert len(lines) == 5
     assert lines[2]["setting"] == "CartPole-v1, ppo demonstrator (sampled), every 20th step"
     assert (lines[2]["difference"], lines[2]["verdict"]) == ("0.1", "above")
@@ -159,10 +135,10 @@ def test_printed_values_stand_beside_ours(results):
 
 
 def test_aggregates_by_hand(results):
-    rows = {row["method"]: row for row in tables.aggregates([*results, result("rcal", 1, BASE + 0.2)])}
+    rows = {row["method"]: row for row in compare.aggregates([*results, result("rcal", 1, BASE + 0.2)])}
     assert list(rows) == ["bc", "rcal", "edm"]  # as tables have them
     edm = rows["edm"]
-    assert (edm["group"], edm["cells"], edm["runs"], edm["diverged"]) == (tables.setting_of(results[0]), 2, 24, 3)
+    assert (edm["group"], edm["cells"], edm["runs"], edm["diverged"]) == (compare.setting_of(results[0]), 2, 24, 3)
     assert (edm["mean"], edm["difference"]) == pytest.approx((0.45, -0.1))
     assert (edm["difference_low"], edm["difference_high"]) == pytest.approx((-0.1, -0.1))
     assert edm["iqm"] == pytest.approx(statistics.iqm(np.concatenate([BASE.ravel() + 0.1, BASE.ravel() - 0.2])))
@@ -176,9 +152,9 @@ def test_aggregates_by_hand(results):
 
 def test_aggregates_over_an_environment(results):
     other = [result("edm", 1, BASE - 0.1, mode="greedy"), result("bc", 1, BASE, mode="greedy")]
-    apart = tables.aggregates([*results, *other])
+    apart = compare.aggregates([*results, *other])
     assert [row["cells"] for row in apart] == [2, 2, 1, 1]
-    together = tables.aggregates([*results, *other], by=lambda result: result.cell.environment)
+    together = compare.aggregates([*results, *other], by=lambda result: result.cell.environment)
     assert [(row["group"], row["method"], row["cells"]) for row in together] == [
         ("CartPole-v1", "bc", 3),
         ("CartPole-v1", "edm", 3),
@@ -189,7 +165,7 @@ def test_aggregates_over_an_environment(results):
 def test_draws_of_one_environment_are_resampled_together(results):
     cells = [results[0], results[1], result("bc", 1, BASE, mode="greedy"), result("bc", 7, BASE[:3])]
     acrobot = result("bc", 1, BASE, environment="Acrobot-v1", thin=1)
-    assert [part.shape for part in tables.strata([acrobot, *cells])] == [(1, 6, 2), (3, 6, 2), (1, 3, 2)]
+    assert [part.shape for part in compare.strata([acrobot, *cells])] == [(1, 6, 2), (3, 6, 2), (1, 3, 2)]
 
 
 def test_the_table_of_aggregates(results):
@@ -261,7 +237,7 @@ def test_names_of_methods():
 
 
 def test_no_verdict_without_enough_draws_for_a_small_p():
-    enough, few = (statistics.sign_flip(np.ones(tables.FEWEST_DRAWS - less)) for less in (0, 1))
+    enough, few = (statistics.sign_flip(np.ones(compare.FEWEST_DRAWS - less)) for less in (0, 1))
     assert enough < 0.05 <= few
 
 

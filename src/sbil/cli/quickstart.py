@@ -36,7 +36,7 @@ def run(command: Command) -> None:
     from sbil import files
     from sbil.cli.reproduce import print_results, run_cells
     from sbil.experiments import Cell, Method
-    from sbil.reports import figures, tables
+    from sbil.reports import compare, figures, tables
 
     cells = [
         Cell("CartPole-v1", "ppo", "sampled", 20, method, size, command.runs, 1, command.updates, command.episodes)
@@ -47,7 +47,7 @@ def run(command: Command) -> None:
     files.write_text(command.out / "table.md", tables.markdown(results, tables.with_interval))
     figures.write(figures.against_size(results), command.out / "figure.png")
     if command.json:
-        print(tables.json_text({"cells": tables.cell_rows(results)}))
+        print(tables.json_text({"cells": compare.cell_rows(results)}))
         return
     print_results(results)
     sbil = "sbil" if shutil.which("sbil") else sys.argv[0]

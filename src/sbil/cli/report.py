@@ -39,14 +39,14 @@ def run(command: Command) -> None:
     """Write the page, then say what it says."""
     from sbil import files
     from sbil.experiments.store import read_all
-    from sbil.reports import folder, page, tables
+    from sbil.reports import compare, folder, page, tables, ways
 
     check(command)
     results = read_all(command.results, episodes=False)
-    apart = page.told_apart(results)
-    facts = tables.cell_rows(apart)
+    apart = ways.told_apart(results)
+    facts = compare.cell_rows(apart)
     files.write_text(command.out, page.build(results, facts))
-    written = [command.out, *(folder.write(apart, command.figures) if command.figures else [])]
+    written = [command.out, *(folder.write(apart, facts, command.figures) if command.figures else [])]
     said = verdicts(apart)
     if command.json:
         print(tables.json_text({"verdict": said, "cells": facts, "written": list(map(str, written))}))
@@ -71,11 +71,9 @@ def check(command: Command) -> None:
 
 def verdicts(results: "Sequence[Result]") -> dict[str, list[str]]:
     """What all results say, then those of each setting; a single setting is all there is."""
-    from sbil.reports import tables, verdict
+    from sbil.reports import compare, verdict
 
-    groups: dict[str, list[Result]] = {"all settings": list(results)}
-    for result in results:
-        groups.setdefault(tables.setting_of(result), []).append(result)
-    if len(groups) == 2:
-        del groups["all settings"]
+    groups = compare.grouped(results, compare.setting_of)
+    if len(groups) > 1:
+        groups = {"all settings": list(results), **groups}
     return {name: verdict.sentences(here) for name, here in groups.items()}

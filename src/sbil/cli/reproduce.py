@@ -73,17 +73,19 @@ def run(command: Command) -> None:
     from sbil.cli.progress import console
     from sbil.experiments.experiment import cells_of
     from sbil.experiments.store import read_all
-    from sbil.reports import folder, page, tables
+    from sbil.reports import compare, folder, page, tables, ways
 
     cells = cells_of(experiments(command))
     if any(command.out.glob("*.parquet")):
         read_all([command.out], episodes=False)  # what the report could not read is named before the work, not after
     results = run_cells(cells, command.out, executor(command))
     everything = read_all([command.out], episodes=False)  # what earlier calls left there too
-    files.write_text(command.out / "report.html", page.build(everything))
-    folder.write(page.told_apart(everything), command.out / "report")
+    apart = ways.told_apart(everything)
+    facts = compare.cell_rows(apart)
+    files.write_text(command.out / "report.html", page.build(everything, facts))
+    folder.write(apart, facts, command.out / "report")
     if command.json:
-        print(tables.json_text({"cells": tables.cell_rows(results)}))
+        print(tables.json_text({"cells": compare.cell_rows(results)}))
         return
     console.print()
     print_results(results)
@@ -198,11 +200,11 @@ def print_results(results: "Sequence[Result]") -> None:
     """The table with intervals, and the paired differences from BC."""
     from rich.console import Console
 
-    from sbil.reports import tables
+    from sbil.reports import compare, tables
 
     console = Console()
-    for setting in dict.fromkeys(tables.setting_of(result) for result in results if not result.cell.unlabelled):
-        here = [result for result in results if tables.setting_of(result) == setting and not result.cell.unlabelled]
+    for setting in dict.fromkeys(compare.setting_of(result) for result in results if not result.cell.unlabelled):
+        here = [result for result in results if compare.setting_of(result) == setting and not result.cell.unlabelled]
         console.print(
             tables.terminal(here, f"{setting}: scaled return [95 % interval], {len(here[0].cell.runs)} runs a cell")
         )
@@ -213,8 +215,8 @@ def print_results(results: "Sequence[Result]") -> None:
 
 def print_differences(results: "Sequence[Result]") -> None:
     """The paired differences from BC, one line a cell."""
-    from sbil.reports import tables
+    from sbil.reports import compare
 
-    for row in tables.differences(results):
+    for row in compare.differences(results):
         interval = f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        print(f"{row['method']} - bc at n={row['size']}: {interval}, {tables.verdict(row)}")
+        print(f"{row['method']} - bc at n={row['size']}: {interval}, {compare.verdict(row)}")

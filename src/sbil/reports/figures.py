@@ -22,9 +22,9 @@ from sbil import files
 from sbil.errors import UserError
 from sbil.experiments import Result
 from sbil.reports import paper, statistics
+from sbil.reports.compare import distinct, grouped, ordinary, setting_of, strata, two_lines
 from sbil.reports.names import MAIN, NAMES
 from sbil.reports.statistics import estimate
-from sbil.reports.tables import distinct, grouped, ordinary, setting_of, strata
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito, grey for their yellow), and a marker each for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
@@ -66,7 +66,7 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
         panel.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         panel.set_xlabel("demonstrated trajectories")
         _score_axis(panel)
-        panel.set_title(_two_lines(setting), fontsize=9)
+        panel.set_title(_heading(setting), fontsize=9)
     faint = Line2D([], [], color="0.5", linestyle="--", marker="o", markerfacecolor="white", markersize=5)
     faint.set_label("printed in the paper")
     _legend(figure, panels, styles, [faint] if printed else [])
@@ -87,7 +87,7 @@ def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -
         panel.set_xlabel(SCORE)
         panel.set_ylim(-0.02, 1.02)
         _on_the_left(panel, "share of runs above that return")
-        panel.set_title(_two_lines(setting), fontsize=9)
+        panel.set_title(_heading(setting), fontsize=9)
     _legend(figure, panels, styles)
     return figure
 
@@ -114,7 +114,7 @@ def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None =
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.set_xlabel("unlabelled trajectories for each labelled one")
         _score_axis(panel)
-        panel.set_title(f"{_two_lines(setting)}, {size} labelled", fontsize=9)
+        panel.set_title(f"{_heading(setting)}, {size} labelled", fontsize=9)
     _legend(figure, panels, styles)
     return figure
 
@@ -164,12 +164,11 @@ def _method(result: Result) -> str:
 
 def _place(result: Result) -> str:
     unlabelled = f", {result.cell.unlabelled} unlabelled" if result.cell.unlabelled else ""
-    return f"{_two_lines(setting_of(result))}, n = {result.cell.size}{unlabelled}"
+    return f"{_heading(setting_of(result))}, n = {result.cell.size}{unlabelled}"
 
 
-def _two_lines(setting: str) -> str:
-    environment, rest = setting.split(", ", 1)
-    return f"{environment}\n{rest}"
+def _heading(setting: str) -> str:
+    return "\n".join(two_lines(setting))
 
 
 def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[str, Style]:

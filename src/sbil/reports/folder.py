@@ -2,22 +2,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sbil import files
 from sbil.experiments import Result
-from sbil.reports import figures, tables
+from sbil.reports import compare, figures, tables
 from sbil.reports.names import MAIN, NAMES, place_of
 
 DRAWN = 8  # methods that a figure can show and stay legible
 DIAGNOSED = ("policy_loss", "energy_gap", "energy", "chain_size")
 
 
-def write(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Write them, and say what was written."""
+def write(results: Sequence[Result], facts: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
+    """Write them, and say what was written; `facts` are the `cell_rows` of the results."""
     files.sweep(folder)
     texts = {
-        "cells.csv": tables.csv_text(tables.cell_rows(results)),
-        "runs.csv": tables.csv_text(tables.run_rows(results)),
+        "cells.csv": tables.csv_text(facts),
+        "runs.csv": tables.csv_text(compare.run_rows(results)),
     }
     if any(not result.cell.unlabelled for result in results):
         texts["tables.md"] = tables.markdown(results, tables.with_printed) + "\n" + tables.aggregate_markdown(results)

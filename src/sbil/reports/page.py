@@ -6,36 +6,28 @@ style but the two that ship here, known by their hashes. Equal results give equa
 
 import base64
 import hashlib
-import json
 import math
 import re
-import shlex
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
-import numpy as np
-
-from sbil.experiments import Cell, Result
+from sbil.experiments import Result
 from sbil.experiments.result import SECONDS
-from sbil.reports import paper, statistics, tables, verdict
-from sbil.reports.names import MAIN, name_of, place_of
+from sbil.reports import compare, page_data, verdict, ways
+from sbil.reports.compare import two_lines
+from sbil.reports.names import MAIN, name_of
+from sbil.reports.page_data import beyond
 
-COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # of the main methods, by their numbers in page.css
-MARKERS = 8  # in page.js
-PROFILE = np.array([*range(0, 95, 5), *range(95, 100)]) / 100  # the scores at which profiles are read
-PROTOCOL = ("draws", "initialisations", "updates", "episodes")
 GLYPHS = {"above": "▲", "below": "▼", "no clear difference": "·"}
 
 
 def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = None) -> str:
-    """The page of some results, whatever their order; `facts` are the `cell_rows` of `told_apart`, if at hand."""
-    apart = told_apart(results)
-    facts, compared = facts or tables.cell_rows(apart), verdict.comparisons(apart)
+    """The page of some results, whatever their order; `facts` are the `cell_rows` of `ways.told_apart`, if at hand."""
+    apart = ways.told_apart(results)
+    facts, compared = facts or compare.cell_rows(apart), verdict.comparisons(apart)
     style, script = _asset("page.css"), _asset("page.js")
     return Template(_asset("page.html")).substitute(
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
@@ -50,40 +42,8 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
         tables=_tables(facts),
         commands=_commands(results),
         provenance=_provenance(apart),
-        data=_json(_data(apart, facts)),
+        data=page_data.as_json(page_data.data(apart, facts)),
     )
-
-
-def told_apart(results: Sequence[Result]) -> list[Result]:
-    """Results in the order of tables; one method run in two ways gets two names, such as bc and bc+updates=1000.
-
-    The way with most cells, then most draws, initialisations and updates, keeps the method's own name.
-    """
-    ways: dict[tuple[str, str], Counter[tuple[int, ...]]] = {}
-    for result in results:
-        ways.setdefault(_series(result.cell), Counter())[_protocol(result.cell)] += 1
-    named, seen = [], Counter[Cell]()
-    for result in sorted(results, key=lambda result: (_place(result.cell), result.fingerprint)):
-        cell, counts = result.cell, ways[_series(result.cell)]
-        usual = max(counts, key=lambda way: (counts[way], way))
-        marks = [f"{n}={v}" for n, v, u in zip(PROTOCOL, _protocol(cell), usual, strict=True) if v != u]
-        seen[cell] += 1
-        marks += [f"copy={seen[cell]}"] if seen[cell] > 1 else []
-        method = replace(cell.method, settings=(*cell.method.settings, *marks))
-        named.append(replace(result, cell=replace(cell, method=method)))
-    return sorted(named, key=lambda result: _place(result.cell))
-
-
-def _series(cell: Cell) -> tuple[str, str]:
-    return cell.setting, str(cell.method)
-
-
-def _protocol(cell: Cell) -> tuple[int, ...]:
-    return tuple(getattr(cell, name) for name in PROTOCOL)
-
-
-def _place(cell: Cell) -> tuple[Any, ...]:
-    return cell.setting, place_of(str(cell.method)), cell.size, cell.unlabelled, _protocol(cell)
 
 
 def shown(results: Sequence[Result]) -> list[Result]:
@@ -100,125 +60,6 @@ def summary(results: Sequence[Result]) -> str:
         "run": sum(len(result.cell.runs) for result in results),
     }
     return ", ".join(f"{count:,} {name}" + "s" * (count != 1) for name, count in counts.items())
-
-
-# What the script draws
-
-
-def _data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    methods = sorted({row["method"] for row in facts}, key=place_of)
-    settings = list(dict.fromkeys(row["setting"] for row in facts))
-    texts = sorted({result.settings[0] for result in results if result.settings})
-    return {
-        "methods": _methods(methods),
-        "settings": [_two_lines(setting) for setting in settings],
-        "scores": PROFILE.tolist(),
-        "profiles": _profiles(results, methods, settings),
-        "texts": texts,
-        "cells": [
-            {
-                "setting": settings.index(row["setting"]),
-                "method": methods.index(row["method"]),
-                **_cell(result, row),
-                **({"text": texts.index(result.settings[0])} if result.settings else {}),
-            }
-            for result, row in zip(results, facts, strict=True)
-        ],
-    }
-
-
-def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Their names, colours and markers; the same for a known method whatever else is there."""
-    styles = {method: (COLOURS[place], place) for place, method in enumerate(MAIN)}
-    kinds = range(len(COLOURS))
-    free = [(colour, (colour + turn) % MARKERS) for turn in kinds for colour in kinds]
-    free = [style for style in free if style not in styles.values()]
-    others = [method for method in methods if method not in MAIN]
-    styles |= {method: free[place % len(free)] for place, method in enumerate(others)}
-    first = set(MAIN) & set(methods) or set(methods[: len(MAIN)])
-    return [
-        {
-            "id": method,
-            "name": name_of(method),
-            "shown": method in first,
-            "colour": styles[method][0],
-            "marker": styles[method][1],
-            "printed": paper.COUNTERPARTS.get(method),
-        }
-        for method in methods
-    ]
-
-
-def _cell(result: Result, row: dict[str, Any]) -> dict[str, Any]:
-    cell = result.cell
-    content = {
-        **{name: getattr(cell, name) for name in ("size", "unlabelled", *PROTOCOL)},
-        "mean": [row["mean"], row["low"], row["high"]],
-        "error": row["standard_error"],
-        "iqm": [row["iqm"], row["iqm_low"], row["iqm_high"]],
-        "scores": [round(float(score), 4) for score in result.scores.ravel()],
-        "seconds": {name: value for name, value in result.seconds.items() if value > 0},
-    }
-    if row["difference"] is not None:
-        content["difference"] = [row["difference"], row["difference_low"], row["difference_high"]]
-        content["verdict"] = row["verdict"]
-    if row["printed_mean"] is not None:
-        content["printed"] = [row["printed_mean"], row["printed_standard_error"]]
-        content["differs"] = _beyond(row)
-    if result.diverged:
-        content["diverged"] = result.diverged_at.tolist()
-    if any(result.chosen):
-        content["chosen"] = Counter(result.chosen).most_common()
-    if result.curves and len(result.points):
-        content["points"] = result.points.tolist()
-        content["curves"] = {name: _curve(values) for name, values in sorted(result.curves.items())}
-    if len(set(result.settings)) > 1:
-        content["varied"] = True
-    return content
-
-
-def _curve(values: np.ndarray) -> list[list[float | None]]:
-    """The quartiles over runs [runs, points] at each point: lower, median, upper; runs without a number left out."""
-    columns = [column[np.isfinite(column)] for column in values.T]
-    quartiles = [np.quantile(column, [0.25, 0.5, 0.75]) if len(column) else np.full(3, np.nan) for column in columns]
-    return [list(quartile) for quartile in zip(*quartiles, strict=True)]
-
-
-def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Sequence[str]) -> list[dict[str, Any]]:
-    """The performance profile of each method in each setting, over all its sizes."""
-    groups: dict[tuple[int, int], list[np.ndarray]] = {}
-    for result in results:
-        if result.cell.unlabelled == 0:
-            key = settings.index(tables.setting_of(result)), methods.index(str(result.cell.method))
-            groups.setdefault(key, []).append(result.scores)
-    profiles = {key: statistics.profile([np.stack(scores)], PROFILE) for key, scores in groups.items()}
-    return [
-        {"setting": setting, "method": method, "share": found.share, "low": found.low, "high": found.high}
-        for (setting, method), found in profiles.items()
-    ]
-
-
-def _json(value: Any) -> str:
-    """JSON in few characters, and none that HTML could take for a tag."""
-    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _plain(value: Any) -> Any:
-    """Numbers in four digits after the point or, where they are large or small, in four digits; null for none."""
-    if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        short = round(value, 4) if 0.01 <= abs(value) < 100 else float(f"{value:.4g}")
-        return int(short) if short == int(short) and abs(short) < 1e15 else short
-    return value
-
-
-# What stands in the page itself
 
 
 class Html(str):
@@ -248,12 +89,11 @@ def _sentences(sentences: Iterable[str]) -> Html:
 
 def _by_setting(results: Sequence[Result], compared: Sequence[dict[str, Any]]) -> Html:
     """The sentences of each setting, where there are several."""
-    settings = list(dict.fromkeys(map(tables.setting_of, results)))
+    settings = compare.grouped(results, compare.setting_of)
     if len(settings) == 1:
         return Html("")
     cards = []
-    for setting in settings:
-        here = [result for result in results if tables.setting_of(result) == setting]
+    for setting, here in settings.items():
         said = verdict.sentences(here, [row for row in compared if row["setting"] == setting])
         cards.append(tag("details", tag("summary", setting), _sentences(said)))
     return _joined([tag("h3", "Setting by setting"), tag("div", *cards, class_="stack")])
@@ -282,7 +122,7 @@ def _glance(compared: Sequence[dict[str, Any]]) -> Html:
     body = []
     for setting in dict.fromkeys(row["setting"] for row in compared):
         marks = [_mark(found.get((setting, *pair, size)), _edge(size, sizes)) for pair in pairs for size in sizes]
-        body.append(tag("tr", tag("th", *(tag("span", line) for line in _two_lines(setting)), scope="row"), *marks))
+        body.append(tag("tr", tag("th", *(tag("span", line) for line in two_lines(setting)), scope="row"), *marks))
     edges = Html("".join(f'<col class="{_edge(size, sizes)}">' for _ in pairs for size in sizes))
     head = tag("thead", tag("tr", tag("td"), *heads), tag("tr", tag("td"), *numbers))
     inside = tag("colgroup", Html('<col class="label">'), edges), head, tag("tbody", *body)
@@ -343,13 +183,8 @@ def _shown(row: dict[str, Any]) -> dict[str, tuple[str, float | None]]:
         "Minus BC": (_interval(row, "difference", signed=True), row["difference"]),
         "Verdict": (row["verdict"] or "", None),
         "Printed": ("" if printed is None else f"{_number(printed)} ± {_number(error)}", printed),
-        "Differs": (f"† {_beyond(row)}" if row["differs"] else "", None),
+        "Differs": (f"† {beyond(row)}" if row["differs"] else "", None),
     }
-
-
-def _beyond(row: dict[str, Any]) -> str:
-    """On which side of the print a cell lies that differs from it."""
-    return "" if not row["differs"] else "above" if row["mean"] > row["printed_mean"] else "below"
 
 
 def _tables(facts: Sequence[dict[str, Any]]) -> Html:
@@ -372,7 +207,7 @@ def _tables(facts: Sequence[dict[str, Any]]) -> Html:
 
 def _overall(results: Sequence[Result]) -> Html:
     """The methods of each setting over all their sizes, beside BC."""
-    rows = tables.aggregates(results)
+    rows = compare.aggregates(results)
     heads = [
         "Method",
         "Interquartile mean",
@@ -414,45 +249,11 @@ def _entry(column: str, row: dict[str, Any], number: int) -> Html:
 def _commands(results: Sequence[Result]) -> Html:
     """What to type to run the cells of each setting again."""
     parts = []
-    for setting in sorted({tables.setting_of(result) for result in results}):
-        cells = [result.cell for result in results if tables.setting_of(result) == setting]
-        lines = [tag("pre", tag("code", line), tabindex=0) for line in commands(cells)]
+    for setting in sorted({compare.setting_of(result) for result in results}):
+        cells = [result.cell for result in results if compare.setting_of(result) == setting]
+        lines = [tag("pre", tag("code", line), tabindex=0) for line in ways.commands(cells)]
         parts.append(tag("details", tag("summary", setting), *lines))
     return tag("div", *parts, class_="stack")
-
-
-def commands(cells: Sequence[Cell]) -> list[str]:
-    """The calls of `sbil reproduce` that run the cells of one setting: one for each protocol and choice of sizes."""
-    asked: dict[tuple[Any, ...], dict[int, set[int]]] = {}
-    for cell in cells:
-        key = _protocol(cell), place_of(str(cell.method))
-        asked.setdefault(key, {}).setdefault(cell.unlabelled, set()).add(cell.size)
-    calls: dict[tuple[Any, ...], list[str]] = {}
-    for (protocol, (_, method)), found in sorted(asked.items()):
-        for sizes in dict.fromkeys(tuple(sorted(found[unlabelled])) for unlabelled in sorted(found)):
-            levels = tuple(unlabelled for unlabelled in sorted(found) if found[unlabelled] == set(sizes))
-            calls.setdefault((protocol, sizes, levels), []).append(method)
-    return [_command(cells[0], methods, *call) for call, methods in calls.items()]
-
-
-def _command(
-    cell: Cell, methods: Iterable[str], protocol: Sequence[int], sizes: Sequence[int], levels: Sequence[int]
-) -> str:
-    draws, initialisations, updates, episodes = protocol
-    options = {
-        "env": cell.environment,
-        "thin": cell.thin,
-        "demonstrators": f"{cell.demonstrator}:{cell.mode}",
-        "algorithms": ",".join(methods),
-        "sizes": ",".join(map(str, sizes)),
-        **({"unlabelled": ",".join(map(str, levels))} if any(levels) else {}),
-        "draws": draws,
-        "seeds": initialisations,
-        "updates": updates,
-        "episodes": episodes,
-        "out": "results/",
-    }
-    return "sbil reproduce " + " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in options.items())
 
 
 def _provenance(results: Sequence[Result]) -> Html:
@@ -472,10 +273,6 @@ def _provenance(results: Sequence[Result]) -> Html:
         lines |= {f"seconds of {name}": f"{taken:,.0f}"} if math.isfinite(taken) else {}
     body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in lines.items()]
     return _scrolling(tag("table", *body, class_="facts"), "Made by")
-
-
-def _two_lines(setting: str) -> list[str]:
-    return setting.split(", ", 1)
 
 
 def _asset(name: str) -> str:

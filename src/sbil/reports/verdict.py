@@ -1,13 +1,13 @@
 """What results say, in sentences made from the numbers: where EDM wins, loses or cannot be told apart.
 
-A win and a loss are worded alike. A difference is clear where `tables.verdict` says so.
+A win and a loss are worded alike. A difference is clear where `compare.verdict` says so.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from sbil.experiments import Method, Result
-from sbil.reports import paper, tables
+from sbil.reports import compare, paper
 from sbil.reports.names import name_of, place_of
 
 FORMS = ("edm", "edm:released", "edm:paper")  # those of EDM, by our names
@@ -32,7 +32,8 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
     for baseline in baselines(labelled):
         here = [result for result in labelled if str(result.cell.method) in (*FORMS, baseline)]
         rows += [
-            {**row, "baseline": baseline, "verdict": tables.verdict(row)} for row in tables.differences(here, baseline)
+            {**row, "baseline": baseline, "verdict": compare.verdict(row)}
+            for row in compare.differences(here, baseline)
         ]
     return sorted(rows, key=lambda row: FORMS.index(row["method"]))
 
@@ -69,7 +70,7 @@ def _side(rows: Sequence[dict[str, Any]], said: int) -> str:
     means = [_signed(row["mean"]) for row in sorted(rows, key=lambda row: row["mean"])]
     span = f"(by {means[0]})" if len(means) == 1 else f"(by {means[0]} to {means[-1]})"
     words = [row["verdict"] for row in rows]
-    untold = sum(row["draws"] < tables.FEWEST_DRAWS for row in rows)
+    untold = sum(row["draws"] < compare.FEWEST_DRAWS for row in rows)
     if untold == len(rows):
         return f"too few draws to tell {span}"
     if len(rows) == 1:
@@ -89,7 +90,7 @@ def _divergence(results: Sequence[Result]) -> str:
     """Who diverges, and which forms of EDM do not."""
     counts = {
         method: (sum(r.diverged for r in mine), sum(len(r.cell.runs) for r in mine))
-        for method, mine in tables.grouped(results, lambda result: str(result.cell.method)).items()
+        for method, mine in compare.grouped(results, lambda result: str(result.cell.method)).items()
     }
     if not any(diverged for diverged, _ in counts.values()):
         return "Diverged runs: none."
@@ -126,7 +127,7 @@ def _print(results: Sequence[Result]) -> str:
 def _ranking(results: Sequence[Result]) -> str:
     """Whether EDM has the highest mean of the paper's methods, where the paper says so."""
     won: dict[str, list[int]] = {}
-    for cells in tables.grouped(results, lambda r: (tables.setting_of(r), r.cell.size)).values():
+    for cells in compare.grouped(results, lambda r: (compare.setting_of(r), r.cell.size)).values():
         means = {str(r.cell.method): round(float(r.scores.mean()), 3) for r in cells}
         others = [means[method] for method in paper.METHODS if method in means and method != "edm"]
         if others and _first_in_the_paper(cells[0]):

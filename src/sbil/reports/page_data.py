@@ -1,0 +1,138 @@
+"""What the script of the page draws: every cell, with its runs and curves, as JSON."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sbil.experiments import Result
+from sbil.reports import paper, statistics
+from sbil.reports.compare import setting_of, two_lines
+from sbil.reports.names import MAIN, name_of, place_of
+from sbil.reports.ways import PROTOCOL
+
+COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # of the main methods, by their numbers in page.css
+MARKERS = 8  # in page.js
+PROFILE = np.array([*range(0, 95, 5), *range(95, 100)]) / 100  # the scores at which profiles are read
+
+
+def data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Methods, settings, profiles and cells; `facts` are the `cell_rows` of the results."""
+    methods = sorted({row["method"] for row in facts}, key=place_of)
+    settings = list(dict.fromkeys(row["setting"] for row in facts))
+    texts = sorted({result.settings[0] for result in results if result.settings})
+    return {
+        "methods": _methods(methods),
+        "settings": [two_lines(setting) for setting in settings],
+        "scores": PROFILE.tolist(),
+        "profiles": _profiles(results, methods, settings),
+        "texts": texts,
+        "cells": [
+            {
+                "setting": settings.index(row["setting"]),
+                "method": methods.index(row["method"]),
+                **_cell(result, row),
+                **({"text": texts.index(result.settings[0])} if result.settings else {}),
+            }
+            for result, row in zip(results, facts, strict=True)
+        ],
+    }
+
+
+def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
+    """Their names, colours and markers; the same for a known method whatever else is there."""
+    styles = {method: (COLOURS[place], place) for place, method in enumerate(MAIN)}
+    kinds = range(len(COLOURS))
+    free = [(colour, (colour + turn) % MARKERS) for turn in kinds for colour in kinds]
+    free = [style for style in free if style not in styles.values()]
+    others = [method for method in methods if method not in MAIN]
+    styles |= {method: free[place % len(free)] for place, method in enumerate(others)}
+    first = set(MAIN) & set(methods) or set(methods[: len(MAIN)])
+    return [
+        {
+            "id": method,
+            "name": name_of(method),
+            "shown": method in first,
+            "colour": styles[method][0],
+            "marker": styles[method][1],
+            "printed": paper.COUNTERPARTS.get(method),
+        }
+        for method in methods
+    ]
+
+
+def _cell(result: Result, row: dict[str, Any]) -> dict[str, Any]:
+    cell = result.cell
+    content = {
+        **{name: getattr(cell, name) for name in ("size", "unlabelled", *PROTOCOL)},
+        "mean": [row["mean"], row["low"], row["high"]],
+        "error": row["standard_error"],
+        "iqm": [row["iqm"], row["iqm_low"], row["iqm_high"]],
+        "scores": [round(float(score), 4) for score in result.scores.ravel()],
+        "seconds": {name: value for name, value in result.seconds.items() if value > 0},
+    }
+    if row["difference"] is not None:
+        content["difference"] = [row["difference"], row["difference_low"], row["difference_high"]]
+        content["verdict"] = row["verdict"]
+    if row["printed_mean"] is not None:
+        content["printed"] = [row["printed_mean"], row["printed_standard_error"]]
+        content["differs"] = beyond(row)
+    if result.diverged:
+        content["diverged"] = result.diverged_at.tolist()
+    if any(result.chosen):
+        content["chosen"] = Counter(result.chosen).most_common()
+    if result.curves and len(result.points):
+        content["points"] = result.points.tolist()
+        content["curves"] = {name: _curve(values) for name, values in sorted(result.curves.items())}
+    if len(set(result.settings)) > 1:
+        content["varied"] = True
+    return content
+
+
+def _curve(values: np.ndarray) -> list[list[float | None]]:
+    """The quartiles over runs [runs, points] at each point: lower, median, upper; runs without a number left out."""
+    columns = [column[np.isfinite(column)] for column in values.T]
+    quartiles = [np.quantile(column, [0.25, 0.5, 0.75]) if len(column) else np.full(3, np.nan) for column in columns]
+    return [list(quartile) for quartile in zip(*quartiles, strict=True)]
+
+
+def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Sequence[str]) -> list[dict[str, Any]]:
+    """The performance profile of each method in each setting, over all its sizes."""
+    groups: dict[tuple[int, int], list[np.ndarray]] = {}
+    for result in results:
+        if result.cell.unlabelled == 0:
+            key = settings.index(setting_of(result)), methods.index(str(result.cell.method))
+            groups.setdefault(key, []).append(result.scores)
+    profiles = {key: statistics.profile([np.stack(scores)], PROFILE) for key, scores in groups.items()}
+    return [
+        {"setting": setting, "method": method, "share": found.share, "low": found.low, "high": found.high}
+        for (setting, method), found in profiles.items()
+    ]
+
+
+def as_json(value: Any) -> str:
+    """JSON in few characters, and none that HTML could take for a tag."""
+    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _plain(value: Any) -> Any:
+    """Numbers in four digits after the point or, where they are large or small, in four digits; null for none."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        short = round(value, 4) if 0.01 <= abs(value) < 100 else float(f"{value:.4g}")
+        return int(short) if short == int(short) and abs(short) < 1e15 else short
+    return value
+
+
+def beyond(row: dict[str, Any]) -> str:
+    """On which side of the print a cell lies that differs from it."""
+    return "" if not row["differs"] else "above" if row["mean"] > row["printed_mean"] else "below"

@@ -1,0 +1,78 @@
+"""The ways in which cells were run: names that tell them apart, and the commands that run them again."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sbil.experiments import Cell, Result
+from sbil.reports.names import place_of
+
+PROTOCOL = ("draws", "initialisations", "updates", "episodes")
+
+
+def told_apart(results: Sequence[Result]) -> list[Result]:
+    """Results in the order of tables; one method run in two ways gets two names, such as bc and bc+updates=1000.
+
+    The way with most cells, then most draws, initialisations and updates, keeps the method's own name.
+    """
+    ways: dict[tuple[str, str], Counter[tuple[int, ...]]] = {}
+    for result in results:
+        ways.setdefault(_series(result.cell), Counter())[_protocol(result.cell)] += 1
+    named, seen = [], Counter[Cell]()
+    for result in sorted(results, key=lambda result: (_place(result.cell), result.fingerprint)):
+        cell, counts = result.cell, ways[_series(result.cell)]
+        usual = max(counts, key=lambda way: (counts[way], way))
+        marks = [f"{n}={v}" for n, v, u in zip(PROTOCOL, _protocol(cell), usual, strict=True) if v != u]
+        seen[cell] += 1
+        marks += [f"copy={seen[cell]}"] if seen[cell] > 1 else []
+        method = replace(cell.method, settings=(*cell.method.settings, *marks))
+        named.append(replace(result, cell=replace(cell, method=method)))
+    return sorted(named, key=lambda result: _place(result.cell))
+
+
+def _series(cell: Cell) -> tuple[str, str]:
+    return cell.setting, str(cell.method)
+
+
+def _protocol(cell: Cell) -> tuple[int, ...]:
+    return tuple(getattr(cell, name) for name in PROTOCOL)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    return cell.setting, place_of(str(cell.method)), cell.size, cell.unlabelled, _protocol(cell)
+
+
+def commands(cells: Sequence[Cell]) -> list[str]:
+    """The calls of `sbil reproduce` that run the cells of one setting: one for each protocol and choice of sizes."""
+    asked: dict[tuple[Any, ...], dict[int, set[int]]] = {}
+    for cell in cells:
+        key = _protocol(cell), place_of(str(cell.method))
+        asked.setdefault(key, {}).setdefault(cell.unlabelled, set()).add(cell.size)
+    calls: dict[tuple[Any, ...], list[str]] = {}
+    for (protocol, (_, method)), found in sorted(asked.items()):
+        for sizes in dict.fromkeys(tuple(sorted(found[unlabelled])) for unlabelled in sorted(found)):
+            levels = tuple(unlabelled for unlabelled in sorted(found) if found[unlabelled] == set(sizes))
+            calls.setdefault((protocol, sizes, levels), []).append(method)
+    return [_command(cells[0], methods, *call) for call, methods in calls.items()]
+
+
+def _command(
+    cell: Cell, methods: Iterable[str], protocol: Sequence[int], sizes: Sequence[int], levels: Sequence[int]
+) -> str:
+    draws, initialisations, updates, episodes = protocol
+    options = {
+        "env": cell.environment,
+        "thin": cell.thin,
+        "demonstrators": f"{cell.demonstrator}:{cell.mode}",
+        "algorithms": ",".join(methods),
+        "sizes": ",".join(map(str, sizes)),
+        **({"unlabelled": ",".join(map(str, levels))} if any(levels) else {}),
+        "draws": draws,
+        "seeds": initialisations,
+        "updates": updates,
+        "episodes": episodes,
+        "out": "runs/",
+    }
+    return "sbil reproduce " + " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in options.items())
