@@ -266,10 +266,13 @@ def _level(panel: Axes, result: Result, style: Style) -> None:
 
 
 def _trace(panel: Axes, result: Result, metric: str, style: Style) -> None:
-    low, middle, high = _quartiles(result.curves[metric])
-    (line,) = panel.plot(result.points, middle, style.line, color=style.colour, linewidth=1.2, label=style.label)
+    lost = (result.diverged_at[:, None] >= 0) & (result.points > result.diverged_at[:, None])
+    sound = lost.mean(axis=0) <= 0.5  # where most runs have diverged the line ends
+    points = result.points[sound]
+    low, middle, high = _quartiles(result.curves[metric][:, sound])
+    (line,) = panel.plot(points, middle, style.line, color=style.colour, linewidth=1.2, label=style.label)
     line.set(marker=style.marker, markersize=3)
-    panel.fill_between(result.points, low, high, color=style.colour, alpha=0.15, linewidth=0)
+    panel.fill_between(points, low, high, color=style.colour, alpha=0.15, linewidth=0)
 
 
 def _quartiles(values: np.ndarray) -> np.ndarray:
