@@ -19,7 +19,7 @@ ROOMS = (
     ("selection",),
     ("policy",),
     ("fitting",),
-    ("environments",),
+    ("environments", "host"),
     ("evaluation",),
     ("demonstrators",),
     ("experiments",),

@@ -21,6 +21,7 @@ import safetensors.numpy
 from numpy.typing import ArrayLike
 
 from sbil import files
+from sbil.dataset import Spec
 from sbil.errors import UserError
 from sbil.networks import ACTIVATIONS, MLP, Dense, energy
 
@@ -49,6 +50,11 @@ class Policy:
     action_names: tuple[str, ...]
     standardisation: Standardisation | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def spec(self) -> Spec:
+        """The shape of the task the policy is for."""
+        return Spec((len(self.observation_names),), len(self.action_names))
 
     def logits(self, observations: ArrayLike) -> np.ndarray:
         """One logit an action for an observation [d] or for many [n, d]."""

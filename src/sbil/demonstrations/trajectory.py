@@ -16,7 +16,8 @@ class Trajectory:
     """One episode.
 
     observations: [T + 1, ...], the last one being the state that the last action led to; or [T, ...] where
-        that state was not recorded, so that the last action has no known successor.
+        that state was not recorded, so that the last action has no known successor. Of images each frame is here
+        once; how many of them make an observation is for the demonstrations to say.
     actions: [T], whole numbers from 0.
     terminal: the process itself ended after the last action (the pole fell, the patient was discharged).
     truncated: the recording ended (time limit) while the process would have gone on.
@@ -50,12 +51,17 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Demonstrations:
-    """Trajectories of one task, with the names of what was observed and decided, and where they came from."""
+    """Trajectories of one task, with the names of what was observed and decided, and where they came from.
+
+    stack: where frames were recorded, how many of them make an observation: the latest ones, black where the episode
+        had not begun. 0 where each recorded observation is one.
+    """
 
     trajectories: tuple[Trajectory, ...]
     action_names: tuple[str, ...]
     observation_names: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    stack: int = 0
 
     def __post_init__(self) -> None:
         if not self.trajectories:
@@ -71,6 +77,8 @@ class Demonstrations:
                 f"{len(self.observation_names)} observation names for {shape[0]} observation columns; "
                 "give one name a column."
             )
+        if self.stack < 0 or (self.stack and (len(shape) != 2 or self.trajectories[0].observations.dtype != np.uint8)):
+            raise UserError(f"stack is for uint8 frames of height x width. Got stack {self.stack}, frames {shape}.")
         for index, trajectory in enumerate(self.trajectories):
             _check(trajectory, f"trajectory {index}", shape, len(self.action_names))
 
@@ -92,8 +100,9 @@ class Demonstrations:
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """Shape of one observation."""
-        return self.trajectories[0].observations.shape[1:]
+        """Shape of one observation; stacked frames are its last axis."""
+        frame = self.trajectories[0].observations.shape[1:]
+        return (*frame, self.stack) if self.stack else frame
 
     @property
     def lengths(self) -> np.ndarray:

@@ -9,15 +9,16 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.environments import Environment
+from sbil.environments import Environment, HostEnvironment
 from sbil.errors import UserError
-from sbil.evaluation.live import choose
+from sbil.evaluation.live import choose, seeds
 from sbil.keys import named
 from sbil.policy import Policy
+from sbil.training import stack
 
 
 def collect(
-    environment: Environment,
+    environment: Environment | HostEnvironment,
     policy: Policy,
     trajectories: int,
     seed: int,
@@ -28,14 +29,21 @@ def collect(
     """`trajectories` whole episodes of a policy."""
     if trajectories < 1:
         raise UserError(f"trajectories must be a whole number from 1. Got {trajectories}.")
-    if policy.standardisation or len(policy.observation_names) != environment.spec.observation_shape[0]:
+    if policy.standardisation or policy.spec != environment.spec:
         raise UserError(f"this policy does not read the observations of {environment.name}.")
-    keys = jax.random.split(named("collect", environment.name, seed), trajectories)
-    recorded = jax.device_get(_program(environment, greedy)(policy.network, keys))
+    key = named("collect", environment.name, seed)
+    if isinstance(environment, HostEnvironment):
+        numbers = seeds(key[None], trajectories)
+        played = environment.play(stack([policy.network]), numbers, greedy=greedy, record=True).episodes[0]
+        recorded = [Trajectory(e.observations, e.actions, e.terminal, truncated=not e.terminal) for e in played]
+    else:
+        columns = jax.device_get(_program(environment, greedy)(policy.network, jax.random.split(key, trajectories)))
+        recorded = [_trajectory(*(column[i] for column in columns)) for i in range(trajectories)]
     return Demonstrations(
-        tuple(_trajectory(*(column[i] for column in recorded)) for i in range(trajectories)),
+        tuple(recorded),
         action_names=environment.action_names,
         observation_names=environment.observation_names,
+        stack=environment.stack if isinstance(environment, HostEnvironment) else 0,
         provenance={
             "environment": environment.name,
             "mode": "greedy" if greedy else "sampled",

@@ -6,14 +6,14 @@ from importlib import resources
 from typing import Any
 
 from sbil.environments.acrobot import ACROBOT
-from sbil.environments.base import Environment
+from sbil.environments.base import Environment, HostEnvironment
 from sbil.environments.cartpole import CARTPOLE
 from sbil.errors import UserError, unknown
 
-ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (CARTPOLE, ACROBOT)}
+ENVIRONMENTS: dict[str, Environment | HostEnvironment] = {env.name: env for env in (CARTPOLE, ACROBOT)}
 
 
-def get(name: str) -> Environment:
+def get(name: str) -> Environment | HostEnvironment:
     """The environment called `name`."""
     if name not in ENVIRONMENTS:
         raise unknown("environment", name, ENVIRONMENTS)
@@ -38,4 +38,4 @@ def scale(environment: str, demonstrator: str, mode: str) -> tuple[float, float]
     return measured["random network"]["mean"], measured["demonstrators"][demonstrator][mode]["mean"]
 
 
-__all__ = ["ENVIRONMENTS", "Environment", "get", "returns", "scale"]
+__all__ = ["ENVIRONMENTS", "Environment", "HostEnvironment", "get", "returns", "scale"]

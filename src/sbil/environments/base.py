@@ -1,28 +1,64 @@
-"""What an environment in JAX is: pure functions of one episode; vmap gives as many as wanted."""
+"""What an environment is: a task to score finished policies in. Nothing here is ever used to train or select one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from sbil.dataset import Spec
 
 
 @dataclass(frozen=True, eq=False)
-class Environment:
-    """A task to score finished policies in; nothing here is ever used to train or select one.
+class Task:
+    """What is the same for environments of every kind."""
+
+    name: str
+    spec: Spec
+    time_limit: int
+    observation_names: tuple[str, ...]  # none for images
+    action_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Environment(Task):
+    """An environment in JAX: pure functions of one episode; vmap gives as many as wanted.
 
     reset:   key -> state
     observe: state -> observation
     step:    (state, action) -> (state, reward, terminal); the time limit is kept by whoever plays
     """
 
-    name: str
-    spec: Spec
-    time_limit: int
-    observation_names: tuple[str, ...]
-    action_names: tuple[str, ...]
     reset: Callable[[PRNGKeyArray], Any]
     observe: Callable[[Any], Array]
     step: Callable[[Any, Array], tuple[Any, Array, Array]]
+
+
+class Recorded(NamedTuple):
+    """What was seen and done in one episode."""
+
+    observations: np.ndarray  # [T + 1, ...]; of images single frames, uint8
+    actions: np.ndarray  # [T]
+    terminal: bool  # otherwise the time limit ended it
+
+
+class Played(NamedTuple):
+    """What R policies reached in E episodes each."""
+
+    returns: np.ndarray  # [R, E], float64
+    episodes: list[list[Recorded]]  # [R][E]; empty unless asked for
+
+
+class Play(Protocol):
+    """Plays on the host: stacked networks (leading axis R), one seed an episode [R, E] -> Played."""
+
+    def __call__(self, networks: Any, seeds: np.ndarray, *, greedy: bool, record: bool = False) -> Played: ...
+
+
+@dataclass(frozen=True, eq=False)
+class HostEnvironment(Task):
+    """An environment of a simulator outside JAX. An episode depends on its seed and its policy alone."""
+
+    play: Play
+    stack: int = 0  # how many frames make an observation; 0: observations are rows of numbers

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil import devices
-from sbil.environments import Environment
+from sbil.environments import Environment, HostEnvironment
 from sbil.errors import UserError
 
 
@@ -29,7 +29,7 @@ def call(network: Any, observations: Array) -> Array:
 
 
 def evaluate(
-    environment: Environment,
+    environment: Environment | HostEnvironment,
     policies: Policies,
     key: PRNGKeyArray,
     episodes: int = 300,
@@ -44,9 +44,18 @@ def evaluate(
         raise UserError(f"episodes must be a whole number from 1. Got {episodes}.")
     count = len(jax.tree.leaves(policies.parameters)[0])
     keys = key if key.ndim else jnp.broadcast_to(key, (count,))
+    if isinstance(environment, HostEnvironment):
+        return environment.play(policies.parameters, seeds(keys, episodes), greedy=greedy).returns
     parameters, keys = devices.spread((policies.parameters, keys), count)
     program = _program(environment, policies.logits, episodes, greedy, devices.over_runs(count))
     return np.asarray(program(parameters, keys))[:count]
+
+
+def seeds(keys: PRNGKeyArray, episodes: int) -> np.ndarray:
+    """[R, episodes], the seed of every episode on the host; more episodes leave the first as they are."""
+    numbers = jnp.arange(episodes, dtype=jnp.uint32)
+    bits = jax.vmap(lambda key: jax.vmap(lambda n: jax.random.bits(jax.random.fold_in(key, n), dtype="uint32"))(numbers))
+    return np.asarray(bits(keys)) >> 1  # simulators take seeds below 2^31
 
 
 @lru_cache(maxsize=64)
