@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from sbil.dataset import Spec
+from sbil.host.played import Played
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,21 +34,6 @@ class Environment(Task):
     reset: Callable[[PRNGKeyArray], Any]
     observe: Callable[[Any], Array]
     step: Callable[[Any, Array], tuple[Any, Array, Array]]
-
-
-class Recorded(NamedTuple):
-    """What was seen and done in one episode."""
-
-    observations: np.ndarray  # [T + 1, ...]; of images single frames, uint8
-    actions: np.ndarray  # [T]
-    terminal: bool  # otherwise the time limit ended it
-
-
-class Played(NamedTuple):
-    """What R policies reached in E episodes each."""
-
-    returns: np.ndarray  # [R, E], float64
-    episodes: list[list[Recorded]]  # [R][E]; empty unless asked for
 
 
 class Play(Protocol):
