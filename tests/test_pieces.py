@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import probes
 from sbil.algorithms.dsfn import DSFNConfig, bounds, descend, discounted_weights
 from sbil.dataset import Dataset, Rows, make_dataset
-from sbil.networks import MLP, Dense, Scaling, mlp, orthogonal_mlp, scaling
+from sbil.networks import MLP, Dense, Scaling, mlp, orthogonal_dense, scaling
 
 DEMONSTRATIONS = probes.demonstrations()
 CAPACITY = 12
@@ -134,15 +134,14 @@ def test_scalings_of_stacked_runs():
 
 def test_orthogonal_weights_and_no_biases():
     """A layer that narrows has orthonormal columns; one that widens, orthonormal rows."""
-    network = orthogonal_mlp(jax.random.key(0), (9, 5, 7, 7, 2))
-    assert network.activation == "relu"
+    network = mlp(jax.random.key(0), (9, 5, 7, 7, 2), "relu", orthogonal_dense)
     assert [layer.weight.shape for layer in network.layers] == [(9, 5), (5, 7), (7, 7), (7, 2)]
     for layer in network.layers:
         inputs, outputs = layer.weight.shape
         tall = layer.weight if inputs >= outputs else layer.weight.T
         np.testing.assert_allclose(tall.T @ tall, np.eye(min(inputs, outputs)), atol=1e-5)
         np.testing.assert_array_equal(layer.bias, np.zeros(outputs))
-    other = orthogonal_mlp(jax.random.key(1), (9, 5, 7, 7, 2))
+    other = mlp(jax.random.key(1), (9, 5, 7, 7, 2), "relu", orthogonal_dense)
     pairs = zip(network.layers, other.layers, strict=True)
     assert all(np.abs(one.weight - another.weight).max() > 0.1 for one, another in pairs)
 

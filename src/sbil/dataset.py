@@ -1,9 +1,11 @@
 """Demonstrations as arrays on the device: one pool shared by all runs, and the rows each run may use.
 
-The pool holds every recorded observation once. A run's *draw* is a list of row numbers, padded to a fixed
+The pool holds every recorded observation once, images as the bytes they are; what networks see is made of it on use:
+flat rows of float32, pixels in [-1, 1]. A run's *draw* is a list of row numbers, padded to a fixed
 length, with its true size as a traced number: so one compiled program serves 1 trajectory and 15.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -22,12 +24,27 @@ class Spec(NamedTuple):
     actions: int
 
 
+def features_of(spec: Spec) -> int:
+    """How many numbers an observation has."""
+    if len(spec.observation_shape) not in (1, 3):
+        raise UserError(
+            f"observations must be rows of numbers, or images of height x width x channels. Got shape "
+            f"{spec.observation_shape}."
+        )
+    return math.prod(spec.observation_shape)
+
+
+def as_inputs(images: Array) -> Float[Array, "*batch inputs"]:
+    """Images [..., height, width, channels] of bytes as networks see them: flat, in [-1, 1]."""
+    return images.reshape(*images.shape[:-3], -1).astype(jnp.float32) / 127.5 - 1
+
+
 class Transitions(NamedTuple):
     """A minibatch of decisions."""
 
-    observation: Float[Array, "batch *observation"]
+    observation: Float[Array, "batch inputs"]
     action: Int[Array, " batch"]
-    next_observation: Float[Array, "batch *observation"]  # meaningless where not has_next
+    next_observation: Float[Array, "batch inputs"]  # meaningless where not has_next
     has_next: Bool[Array, " batch"]
     terminal: Bool[Array, " batch"]
     time: Int[Array, " batch"]
@@ -41,26 +58,45 @@ class Transitions(NamedTuple):
 class Pool(NamedTuple):
     """Every recorded observation, trajectory after trajectory, and the decisions taken at them."""
 
-    observations: Float[Array, "visited *observation"]
+    observations: Array  # [visited, numbers], float32; or images [visited, height, width (, channels)], uint8
     row: Int[Array, " steps"]  # where in `observations` a step starts; its successor is the next row
     action: Int[Array, " steps"]
     has_next: Bool[Array, " steps"]
     terminal: Bool[Array, " steps"]
     time: Int[Array, " steps"]
     trajectory: Int[Array, " steps"]
+    frames: Int[Array, "visited stack"] | None = None  # where frames are stacked, which rows make an observation
 
     @property
     def known(self) -> Bool[Array, " steps"]:
         """Where it is known what came next: a recorded state, or the end."""
         return self.has_next | self.terminal
 
+    @property
+    def images(self) -> bool:
+        """Whether the observations are images."""
+        return self.observations.dtype == jnp.uint8
+
+    @property
+    def inputs(self) -> int:
+        """How many numbers networks see."""
+        return math.prod(self.observations.shape[1:]) * (1 if self.frames is None else self.frames.shape[1])
+
+    def look(self, rows: Int[Array, "*batch"]) -> Float[Array, "*batch inputs"]:
+        """What was observed at `rows`, as networks see it."""
+        if not self.images:
+            return self.observations[rows]
+        if self.frames is None:
+            return as_inputs(self.observations[rows])
+        return as_inputs(jnp.moveaxis(self.observations[self.frames[rows]], -3, -1))
+
     def transitions(self, steps: Int[Array, " batch"]) -> Transitions:
         """The decisions at `steps`."""
         row, has_next = self.row[steps], self.has_next[steps]
         return Transitions(
-            observation=self.observations[row],
+            observation=self.look(row),
             action=self.action[steps],
-            next_observation=self.observations[row + has_next.astype(row.dtype)],
+            next_observation=self.look(row + has_next.astype(row.dtype)),
             has_next=has_next,
             terminal=self.terminal[steps],
             time=self.time[steps],
@@ -110,7 +146,7 @@ class Dataset(NamedTuple):
         """The labelled steps of which it is known what came next. For `init`, as `Rows.where` is."""
         return self.labelled.where(self.pool.known[self.labelled.indices])
 
-    def states(self, key: PRNGKeyArray, batch: Transitions) -> Float[Array, "batch *observation"]:
+    def states(self, key: PRNGKeyArray, batch: Transitions) -> Float[Array, "batch inputs"]:
         """A minibatch of states, uniform over labelled and unlabelled ones together.
 
         Each state of `batch` is exchanged for an unlabelled one with the probability that makes the whole
@@ -121,28 +157,28 @@ class Dataset(NamedTuple):
         which, rows = jax.random.split(key)
         labelled, unlabelled = self.labelled.size, self.unlabelled.size
         share = unlabelled / jnp.maximum(labelled + unlabelled, 1)
-        others = self.pool.observations[self.unlabelled.sample(rows, len(batch.action))]
+        others = self.pool.look(self.unlabelled.sample(rows, len(batch.action)))
         exchange = jax.random.uniform(which, batch.action.shape) < share
-        shape = exchange.shape + (1,) * (others.ndim - 1)
-        return jnp.where(exchange.reshape(shape), others, batch.observation)
+        return jnp.where(exchange[:, None], others, batch.observation)
 
-    def bounds(self) -> tuple[Float[Array, "*observation"], Float[Array, "*observation"]]:
-        """The smallest box that holds every state of this run, labelled and unlabelled."""
+    def bounds(self) -> tuple[Float[Array, " inputs"], Float[Array, " inputs"]]:
+        """The smallest box that holds every state of this run, labelled and unlabelled; of images all of [-1, 1]."""
+        if self.pool.images:
+            return -jnp.ones(self.pool.inputs), jnp.ones(self.pool.inputs)
         low, high = _bounds(self.pool.observations[self.pool.row[self.labelled.indices]], self.labelled.mask)
         more = _bounds(self.pool.observations[self.unlabelled.indices], self.unlabelled.mask)
         return jnp.minimum(low, more[0]), jnp.maximum(high, more[1])
 
-    def moments(self) -> tuple[Float[Array, "*observation"], Float[Array, "*observation"]]:
+    def moments(self) -> tuple[Float[Array, " inputs"], Float[Array, " inputs"]]:
         """The mean and the standard deviation of the labelled states of this run."""
         states = self.pool.observations[self.pool.row[self.labelled.indices]]
-        keep = self.labelled.mask.reshape(-1, *(1,) * (states.ndim - 1))
+        keep = self.labelled.mask[:, None]
         return states.mean(axis=0, where=keep), states.std(axis=0, where=keep)
 
 
-def _bounds(states: Float[Array, "rows *observation"], mask: Bool[Array, " rows"]) -> tuple[Array, Array]:
-    keep = mask.reshape(mask.shape + (1,) * (states.ndim - 1))
-    low = jnp.min(states, axis=0, where=keep, initial=jnp.inf)
-    high = jnp.max(states, axis=0, where=keep, initial=-jnp.inf)
+def _bounds(states: Float[Array, "rows inputs"], mask: Bool[Array, " rows"]) -> tuple[Array, Array]:
+    low = jnp.min(states, axis=0, where=mask[:, None], initial=jnp.inf)
+    high = jnp.max(states, axis=0, where=mask[:, None], initial=-jnp.inf)
     return low, high
 
 
@@ -153,11 +189,18 @@ def spec_of(demonstrations: Demonstrations) -> Spec:
 
 def make_pool(demonstrations: Demonstrations) -> Pool:
     """All trajectories as one pool of arrays."""
-    steps = demonstrations.flat()
+    steps = demonstrations.decisions()
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
     first = np.cumsum(visited) - visited
-    observations = np.concatenate([t.observations for t in demonstrations.trajectories])
-    if np.issubdtype(observations.dtype, np.floating) or observations.ndim == 2:  # images stay as they are
+    recorded = [t.observations for t in demonstrations.trajectories]
+    frames = None
+    if stack := demonstrations.stack:
+        black = np.zeros((1, *recorded[0].shape[1:]), np.uint8)  # the last row: what is seen before an episode began
+        wanted = np.arange(visited.sum())[:, None] + np.arange(1 - stack, 1)
+        frames = jnp.asarray(np.where(wanted < np.repeat(first, visited)[:, None], visited.sum(), wanted), jnp.int32)
+        recorded.append(black)
+    observations = np.concatenate(recorded)
+    if observations.dtype != np.uint8 or observations.ndim == 2:  # images stay as they are
         observations = observations.astype(np.float32)
     return Pool(
         observations=jnp.asarray(observations),
@@ -167,6 +210,7 @@ def make_pool(demonstrations: Demonstrations) -> Pool:
         terminal=jnp.asarray(steps.terminal),
         time=jnp.asarray(steps.time, jnp.int32),
         trajectory=jnp.asarray(steps.trajectory, jnp.int32),
+        frames=frames,
     )
 
 

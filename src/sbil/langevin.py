@@ -65,6 +65,6 @@ def sample(
     chosen = slots(draws[:, 0], len(buffer))
     renewed = (draws[:, 1] < restart).reshape(count, *(1 for _ in low.shape))
     fresh = uniform(draws[:, 2:].reshape(count, *low.shape), low, high)
-    states = jnp.where(renewed, fresh, buffer[chosen])
+    states = jnp.where(renewed, fresh, buffer[chosen].astype(fresh.dtype))
     states = jax.lax.stop_gradient(chain(chain_key, energy, states, length, step_size, noise))
-    return states, buffer.at[chosen].set(states, unique_indices=True)
+    return states, buffer.at[chosen].set(states.astype(buffer.dtype), unique_indices=True)

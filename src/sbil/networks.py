@@ -1,5 +1,6 @@
 """The networks: f(s) gives one logit an action, hence a policy and an energy of states at once."""
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sbil.dataset import Dataset, Spec
+from sbil.dataset import Dataset, Spec, features_of
 from sbil.errors import UserError
 
 
@@ -45,7 +46,7 @@ class MLP(eqx.Module):
     activation: str = eqx.field(static=True)
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        return self.layers[-1](self.features(x, len(self.layers) - 1))
+        return self.layers[-1](self.features(x, self.depth - 1))
 
     def features(self, x: Float[Array, "*batch inputs"], depth: int) -> Float[Array, "*batch features"]:
         """What the first `depth` layers make of x, each followed by the activation."""
@@ -53,14 +54,148 @@ class MLP(eqx.Module):
             x = ACTIVATIONS[self.activation](layer(x))
         return x
 
+    @property
+    def depth(self) -> int:
+        """The number of layers, the linear output among them."""
+        return len(self.layers)
 
-def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu") -> MLP:
-    """An MLP of the given layer sizes; weights and biases uniform in ±1/sqrt(inputs), as in EDM's released code."""
-    layers = []
-    for layer_key, inputs, outputs in zip(jax.random.split(key, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True):
-        draws = jax.random.uniform(layer_key, (inputs + 1, outputs), minval=-(inputs**-0.5), maxval=inputs**-0.5)
-        layers.append(Dense(draws[:-1], draws[-1]))
-    return MLP(tuple(layers), activation)
+    @property
+    def output(self) -> Dense:
+        """The last layer."""
+        return self.layers[-1]
+
+    @property
+    def matrices(self) -> list[Float[Array, "inputs outputs"]]:
+        """The weights of every layer."""
+        return [layer.weight for layer in self.layers]
+
+
+class Kernel(NamedTuple):
+    """A convolution: how many outputs, of patches how wide, how far apart. The width is a multiple of the stride."""
+
+    outputs: int
+    width: int
+    stride: int
+
+
+KERNELS = (Kernel(32, 8, 4), Kernel(64, 4, 2), Kernel(64, 3, 1))  # Mnih et al. (2015)
+
+
+class ConvNet(eqx.Module):
+    """Convolutions with ReLU, then an MLP. An input is a flat row: an image [height, width, channels], and whatever
+    numbers follow it, which join after the convolutions. These count as one layer.
+    """
+
+    convolutions: tuple[Dense, ...]
+    head: MLP
+    shape: tuple[int, int, int] = eqx.field(static=True)
+    kernels: tuple[Kernel, ...] = eqx.field(static=True, default=KERNELS)
+
+    def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
+        return self.head(self.look(x))
+
+    def look(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
+        """What the convolutions make of the image, in a row with the numbers that follow it."""
+        pixels = math.prod(self.shape)
+        image = x[..., :pixels].reshape(*x.shape[:-1], *self.shape)
+        for layer, kernel in zip(self.convolutions, self.kernels, strict=True):
+            image = jax.nn.relu(layer(patches(image, kernel)))
+        return jnp.concatenate([image.reshape(*x.shape[:-1], -1), x[..., pixels:]], axis=-1)
+
+    def features(self, x: Float[Array, "*batch inputs"], depth: int) -> Float[Array, "*batch features"]:
+        """What the first `depth` layers make of x."""
+        return self.head.features(self.look(x), depth - 1) if depth else x
+
+    @property
+    def depth(self) -> int:
+        """The number of layers, the convolutions counting as one."""
+        return 1 + self.head.depth
+
+    @property
+    def output(self) -> Dense:
+        """The last layer."""
+        return self.head.output
+
+    @property
+    def matrices(self) -> list[Float[Array, "inputs outputs"]]:
+        """The weights of every layer; those of a convolution are a matrix from patch to outputs."""
+        return [*(layer.weight for layer in self.convolutions), *self.head.matrices]
+
+
+Network = MLP | ConvNet
+
+
+def patches(
+    image: Float[Array, "*batch height width channels"], kernel: Kernel
+) -> Float[Array, "*batch rows columns patch"]:
+    """The patches that a convolution sees, so that it is a matrix product.
+
+    Many networks at once are then one batched product, where a convolution would become a slow grouped one. Squares of
+    stride x stride pixels are gathered first; a patch is a few of these squares.
+    """
+    *batch, height, width, channels = image.shape
+    stride, squares = kernel.stride, kernel.width // kernel.stride
+    rows, columns = ((size - kernel.width) // stride + 1 for size in (height, width))
+    tall, wide = rows + squares - 1, columns + squares - 1
+    cropped = image[..., : tall * stride, : wide * stride, :].reshape(*batch, tall, stride, wide, stride, channels)
+    gathered = jnp.moveaxis(cropped, -4, -3).reshape(*batch, tall, wide, stride * stride * channels)
+    shifted = [gathered[..., i : i + rows, j : j + columns, :] for i in range(squares) for j in range(squares)]
+    return jnp.concatenate(shifted, axis=-1)
+
+
+def seen(shape: tuple[int, ...], kernels: tuple[Kernel, ...] = KERNELS) -> tuple[list[int], int]:
+    """(the size of a patch of each convolution, how many numbers the last gives) for images of a shape."""
+    height, width, channels = shape
+    sizes = []
+    for kernel in kernels:
+        sizes.append(kernel.width**2 * channels)
+        height, width = ((size - kernel.width) // kernel.stride + 1 for size in (height, width))
+        channels = kernel.outputs
+        if min(height, width) < 1:
+            raise UserError(f"images of {shape[0]} x {shape[1]} pixels are too small for the convolutions; 36 x 36 do.")
+    return sizes, height * width * channels
+
+
+def uniform_dense(key: PRNGKeyArray, inputs: int, outputs: int) -> Dense:
+    """Weights and biases uniform in ±1/sqrt(inputs), as in EDM's released code."""
+    draws = jax.random.uniform(key, (inputs + 1, outputs), minval=-(inputs**-0.5), maxval=inputs**-0.5)
+    return Dense(draws[:-1], draws[-1])
+
+
+def orthogonal_dense(key: PRNGKeyArray, inputs: int, outputs: int) -> Dense:
+    """Orthogonal weights and no biases, as in ValueDICE's released code."""
+    return Dense(orthogonal(key, inputs, outputs), jnp.zeros(outputs))
+
+
+Layer = Callable[[PRNGKeyArray, int, int], Dense]  # how a layer begins
+
+
+def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu", layer: Layer = uniform_dense) -> MLP:
+    """An MLP of the given layer sizes."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    return MLP(tuple(layer(k, *size) for k, size in zip(keys, pairwise(sizes), strict=True)), activation)
+
+
+def make_network(
+    key: PRNGKeyArray,
+    spec: Spec,
+    hidden: tuple[int, ...],
+    outputs: int,
+    activation: str = "elu",
+    *,
+    more: int = 0,
+    layer: Layer = uniform_dense,
+) -> Network:
+    """A network of observations, followed by `more` numbers. For images convolutions replace the first hidden layer."""
+    if len(spec.observation_shape) == 1:
+        return mlp(key, (features_of(spec) + more, *hidden, outputs), activation, layer)
+    sizes, last = seen(spec.observation_shape)
+    keys = jax.random.split(key, len(KERNELS) + 1)
+    below = zip(keys, sizes, KERNELS, strict=False)
+    convolutions = tuple(layer(k, inputs, kernel.outputs) for k, inputs, kernel in below)
+    head = mlp(keys[-1], (last + more, *hidden[1:], outputs), activation, layer)
+    height, width, channels = spec.observation_shape
+    return ConvNet(convolutions, head, (height, width, channels))
 
 
 def orthogonal(key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "inputs outputs"]:
@@ -82,23 +217,12 @@ def orthogonal(key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "in
     return columns if inputs >= outputs else columns.T
 
 
-def orthogonal_mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "relu") -> MLP:
-    """An MLP of the given layer sizes; orthogonal weights and no biases, as in ValueDICE's released code."""
-    keys = jax.random.split(key, len(sizes) - 1)
-    layers = (Dense(orthogonal(k, *size), jnp.zeros(size[1])) for k, size in zip(keys, pairwise(sizes), strict=True))
-    return MLP(tuple(layers), activation)
+def policy_network(key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...] = (64, 64)) -> Network:
+    """The paper's network, one logit an action.
 
-
-def policy_network(key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...] = (64, 64)) -> MLP:
-    """The paper's network for vector observations: two hidden layers of 64, ELU, one logit an action."""
-    return mlp(key, (features_of(spec), *hidden, spec.actions))
-
-
-def features_of(spec: Spec) -> int:
-    """How many numbers an observation has; images are refused."""
-    if len(spec.observation_shape) != 1:
-        raise UserError(f"observations must be rows of numbers. Got shape {spec.observation_shape} (images, say).")
-    return spec.observation_shape[0]
+    For rows of numbers two hidden layers of 64, ELU; for images convolutions of 32, 64 and 64 and a layer of 64, ReLU.
+    """
+    return make_network(key, spec, hidden, spec.actions, "elu" if len(spec.observation_shape) == 1 else "relu")
 
 
 class Scaling(NamedTuple):
@@ -110,11 +234,16 @@ class Scaling(NamedTuple):
     def __call__(self, observation: Float[Array, "*batch inputs"]) -> Float[Array, "*batch inputs"]:
         return (observation - self.mean) / self.scale
 
-    def folded_into(self, network: MLP) -> MLP:
+    def folded_into(self, network: Network) -> Network:
         """The network that gives for s what `network` gives for (s - mean) / scale; stacked runs are fine.
 
-        Inputs of `network` beyond those of s are taken as zero.
+        Inputs of `network` beyond those of s are taken as zero. Images are not scaled, so there is nothing to fold.
         """
+        if isinstance(network, ConvNet):
+            _, last = seen(network.shape, network.kernels)
+            joined, *rest = network.head.layers
+            head = MLP((Dense(joined.weight[..., :last, :], joined.bias), *rest), network.head.activation)
+            return ConvNet(network.convolutions, head, network.shape, network.kernels)
         first, *rest = network.layers
         weight = first.weight[..., : self.scale.shape[-1], :] / self.scale[..., None]
         bias = first.bias - jnp.einsum("...i,...io->...o", self.mean, weight)
@@ -122,7 +251,10 @@ class Scaling(NamedTuple):
 
 
 def scaling(dataset: Dataset) -> Scaling:
-    """The scaling that standardises a run's labelled states; a constant column is only centred."""
+    """The scaling that standardises a run's labelled states; constant columns are only centred, images left alone."""
+    if dataset.pool.images:
+        nothing = jnp.zeros(dataset.pool.inputs)
+        return Scaling(nothing, nothing + 1)
     mean, deviation = dataset.moments()
     return Scaling(mean, jnp.where(deviation > 1e-6 * (1 + jnp.abs(mean)), deviation + 1e-3, 1.0))
 

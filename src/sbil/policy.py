@@ -21,9 +21,9 @@ import safetensors.numpy
 from numpy.typing import ArrayLike
 
 from sbil import files
-from sbil.dataset import Spec
+from sbil.dataset import Spec, as_inputs
 from sbil.errors import UserError
-from sbil.networks import ACTIVATIONS, MLP, Dense, energy
+from sbil.networks import ACTIVATIONS, MLP, ConvNet, Dense, Kernel, Network, energy, seen
 
 FORMAT = "sbil-policy"
 VERSION = 1
@@ -32,6 +32,7 @@ WEIGHTS = "weights.safetensors"
 KNOWN = ("README.md", "metrics.csv")  # what may lie beside them and is replaced with them
 LARGEST_DESCRIPTION = 1 << 20
 LARGEST_WIDTH = 1 << 20
+IMAGES = 64  # seen at a time
 
 
 class Standardisation(NamedTuple):
@@ -45,8 +46,8 @@ class Standardisation(NamedTuple):
 class Policy:
     """A trained network with the names of what it sees and does; one observation or many at a time."""
 
-    network: MLP
-    observation_names: tuple[str, ...]
+    network: Network
+    observation_names: tuple[str, ...]  # none for images
     action_names: tuple[str, ...]
     standardisation: Standardisation | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -54,10 +55,13 @@ class Policy:
     @property
     def spec(self) -> Spec:
         """The shape of the task the policy is for."""
-        return Spec((len(self.observation_names),), len(self.action_names))
+        images = isinstance(self.network, ConvNet)
+        return Spec(self.network.shape if images else (len(self.observation_names),), len(self.action_names))
 
     def logits(self, observations: ArrayLike) -> np.ndarray:
-        """One logit an action for an observation [d] or for many [n, d]."""
+        """One logit an action for an observation [d] or for many [n, d]; images are uint8 [height, width, channels]."""
+        if isinstance(self.network, ConvNet):
+            return self._logits_of_images(np.asarray(observations), self.network)
         with np.errstate(over="ignore"):
             array = np.asarray(observations, np.float32)
         if array.ndim not in (1, 2) or array.shape[-1] != len(self.observation_names):
@@ -74,6 +78,19 @@ class Policy:
         rows = np.atleast_2d(array)
         logits = np.asarray(_forward(self.network, np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows))
         return logits[0] if array.ndim == 1 else logits[: len(rows)]
+
+    def _logits_of_images(self, images: np.ndarray, network: ConvNet) -> np.ndarray:
+        if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[-3:] != network.shape:
+            raise UserError(
+                f"this policy sees images of bytes (uint8) of shape {network.shape}. Got {images.dtype} of shape "
+                f"{images.shape}."
+            )
+        rows = images.reshape(-1, *network.shape)
+        full = -(-len(rows) // IMAGES) * IMAGES  # in batches of one size, which round alike
+        batches = np.concatenate([rows, np.zeros((full - len(rows), *network.shape), np.uint8)])
+        parts = [np.asarray(_see(network, batches[i : i + IMAGES])) for i in range(0, full, IMAGES)]
+        logits = np.concatenate(parts)[: len(rows)]
+        return logits[0] if images.ndim == 3 else logits
 
     def act(self, observations: ArrayLike) -> np.ndarray:
         """The most probable action (its number) for one observation or many."""
@@ -93,7 +110,7 @@ class Policy:
         description = {
             "format": FORMAT,
             "version": VERSION,
-            "network": {"kind": "mlp", "sizes": _sizes(self.network), "activation": self.network.activation},
+            "network": _architecture(self.network),
             "observation_names": list(self.observation_names),
             "action_names": list(self.action_names),
             "standardised": self.standardisation is not None,
@@ -129,19 +146,54 @@ class Policy:
 
 
 @jax.jit
-def _forward(network: MLP, observations: jax.Array) -> jax.Array:
+def _forward(network: Network, observations: jax.Array) -> jax.Array:
     return network(observations)
 
 
-def _sizes(network: MLP) -> list[int]:
-    return [network.layers[0].weight.shape[0], *(layer.weight.shape[1] for layer in network.layers)]
+@jax.jit
+def _see(network: ConvNet, images: jax.Array) -> jax.Array:
+    return network(as_inputs(images))
+
+
+def _architecture(network: Network) -> dict[str, Any]:
+    """The network in words: enough to know the shape of every array."""
+    dense = network.head if isinstance(network, ConvNet) else network
+    sizes = [dense.layers[0].weight.shape[0], *(layer.weight.shape[1] for layer in dense.layers)]
+    described: dict[str, Any] = {"kind": "mlp", "sizes": sizes, "activation": dense.activation}
+    if isinstance(network, ConvNet):
+        kernels = [list(kernel) for kernel in network.kernels]
+        described |= {"kind": "conv", "image": list(network.shape), "convolutions": kernels}
+    return described
+
+
+def _layers(network: Network) -> dict[str, Dense]:
+    """Every layer by its name in the file."""
+    convolutions = network.convolutions if isinstance(network, ConvNet) else ()
+    dense = network.head if isinstance(network, ConvNet) else network
+    named = {f"convolutions.{index}": layer for index, layer in enumerate(convolutions)}
+    return named | {f"layers.{index}": layer for index, layer in enumerate(dense.layers)}
+
+
+def _shapes(described: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """(inputs, outputs) of every layer of the network described."""
+    shapes: dict[str, tuple[int, int]] = {}
+    if described["kind"] == "conv":
+        kernels = _kernels(described)
+        patches, _ = seen(tuple(described["image"]), kernels)
+        for index, (patch, kernel) in enumerate(zip(patches, kernels, strict=True)):
+            shapes[f"convolutions.{index}"] = (patch, kernel.outputs)
+    return shapes | {f"layers.{index}": pair for index, pair in enumerate(pairwise(described["sizes"]))}
+
+
+def _kernels(described: dict[str, Any]) -> tuple[Kernel, ...]:
+    return tuple(Kernel(*numbers) for numbers in described["convolutions"])
 
 
 def _tensors(policy: Policy) -> dict[str, np.ndarray]:
     tensors = {}
-    for index, layer in enumerate(policy.network.layers):
-        tensors[f"layers.{index}.weight"] = np.asarray(layer.weight, np.float32)
-        tensors[f"layers.{index}.bias"] = np.asarray(layer.bias, np.float32)
+    for name, layer in _layers(policy.network).items():
+        tensors[f"{name}.weight"] = np.asarray(layer.weight, np.float32)
+        tensors[f"{name}.bias"] = np.asarray(layer.bias, np.float32)
     if policy.standardisation:
         tensors["standardisation.mean"] = np.asarray(policy.standardisation.mean, np.float32)
         tensors["standardisation.scale"] = np.asarray(policy.standardisation.scale, np.float32)
@@ -150,25 +202,28 @@ def _tensors(policy: Policy) -> dict[str, np.ndarray]:
 
 def _load(path: Path) -> Policy:
     description = _description(path / DESCRIPTION)
-    sizes = description["network"]["sizes"]
+    described = description["network"]
+    layers = _shapes(described)
     shapes: dict[str, tuple[int, ...]] = {}
-    for index, (inputs, outputs) in enumerate(pairwise(sizes)):
-        shapes[f"layers.{index}.weight"] = (inputs, outputs)
-        shapes[f"layers.{index}.bias"] = (outputs,)
+    for name, (inputs, outputs) in layers.items():
+        shapes[f"{name}.weight"] = (inputs, outputs)
+        shapes[f"{name}.bias"] = (outputs,)
     if description["standardised"]:
-        shapes["standardisation.mean"] = shapes["standardisation.scale"] = (sizes[0],)
+        shapes["standardisation.mean"] = shapes["standardisation.scale"] = (described["sizes"][0],)
     tensors = _weights(path / WEIGHTS, shapes, description["weights_sha256"])
-    layers = tuple(
-        Dense(jnp.asarray(tensors[f"layers.{i}.weight"]), jnp.asarray(tensors[f"layers.{i}.bias"]))
-        for i in range(len(sizes) - 1)
-    )
+    filled = {name: Dense(*(jnp.asarray(tensors[f"{name}.{part}"]) for part in ("weight", "bias"))) for name in layers}
+    dense = MLP(tuple(layer for name, layer in filled.items() if name.startswith("layers")), described["activation"])
+    network: Network = dense
+    if described["kind"] == "conv":
+        convolutions = tuple(layer for name, layer in filled.items() if name.startswith("convolutions"))
+        network = ConvNet(convolutions, dense, tuple(described["image"]), _kernels(described))
     standardisation = None
     if description["standardised"]:
         standardisation = Standardisation(tensors["standardisation.mean"], tensors["standardisation.scale"])
         if not (standardisation.scale > 0).all():
             raise UserError(f"{WEIGHTS}: a scale of the standardisation is not positive; the folder is damaged.")
     return Policy(
-        network=MLP(layers, description["network"]["activation"]),
+        network=network,
         observation_names=tuple(description["observation_names"]),
         action_names=tuple(description["action_names"]),
         standardisation=standardisation,
@@ -208,17 +263,37 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         and all(type(size) is int and 0 < size <= LARGEST_WIDTH for size in sizes)
     )
     ends = (sizes[0], sizes[-1]) if sizes and good_sizes else (None, None)
+    images = network.get("kind") == "conv"
+    good_images = not images or (good_sizes and _sound_convolutions(network))
     return {
-        "the network's kind": network.get("kind") == "mlp",
+        "the network's kind": network.get("kind") in ("mlp", "conv"),
+        "the list of convolutions": good_images,
         "the network's activation": isinstance(network.get("activation"), str) and network["activation"] in ACTIVATIONS,
         "the list of layer sizes": good_sizes,
-        "the list of observation names": _names(description.get("observation_names"), ends[0]),
+        "the list of observation names": _names(description.get("observation_names"), 0 if images else ends[0]),
         "the list of action names": _names(description.get("action_names"), ends[1]),
-        "'standardised'": isinstance(description.get("standardised"), bool),
+        "'standardised'": description.get("standardised") in ((False,) if images else (False, True)),
         "the hash of the weights": isinstance(description.get("weights_sha256"), str),
         "the provenance": isinstance(description.get("provenance"), dict),
-        "the list of entries": len(description) == 8 and len(network) == 3,
+        "the list of entries": len(description) == 8 and len(network) == (5 if images else 3),
     }
+
+
+def _sound_convolutions(network: dict[str, Any]) -> bool:
+    """Whether image, convolutions and the first dense layer fit each other."""
+    image, kernels = network.get("image"), network.get("convolutions")
+    whole = lambda numbers, most: (  # noqa: E731
+        isinstance(numbers, list) and len(numbers) == 3 and all(type(n) is int and 0 < n <= most for n in numbers)
+    )
+    if not whole(image, 4096) or not isinstance(kernels, list) or not 1 <= len(kernels) <= 16:
+        return False
+    if not all(whole(kernel, 4096) and kernel[1] % kernel[2] == 0 for kernel in kernels):
+        return False
+    try:
+        _, last = seen(tuple(image), _kernels(network))  # type: ignore[arg-type]
+    except UserError:
+        return False
+    return bool(last == network["sizes"][0])
 
 
 def _names(names: Any, count: int | None) -> bool:

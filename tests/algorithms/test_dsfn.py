@@ -14,8 +14,9 @@ from scipy.optimize import minimize
 import probes
 from sbil.algorithms import dsfn
 from sbil.algorithms.dsfn import DSFNConfig, Table, nearest_in_hull, q_learning, successor_features
-from sbil.dataset import Rows, make_dataset, spec_of
+from sbil.dataset import Pool, Rows, Spec, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.networks import Scaling
 from sbil.training import train
 
 STATES, ACTIONS, DISCOUNT = 4, 3, 0.8
@@ -62,16 +63,19 @@ def toy():
 def whole_table(features):
     """Every pair of the problem as one row, states as one-hot vectors."""
     pair = STATE, ACTION
-    now, action, after = jnp.eye(STATES)[STATE], jnp.eye(ACTIONS)[ACTION], jnp.eye(STATES)[LEADS_TO[pair]]
-    return Table(now, action, after, jnp.asarray(ENDS[pair]), jnp.float32(features[pair]))
+    rows, action, ends = jnp.arange(len(STATE)), jnp.eye(ACTIONS)[ACTION], jnp.asarray(ENDS[pair])
+    visited = jnp.eye(STATES)[np.stack([STATE, LEADS_TO[pair]], axis=1).ravel()]
+    pool = Pool(visited, 2 * rows, jnp.asarray(ACTION), jnp.ones(len(rows), bool), ends, 0 * rows, rows)
+    nothing = Scaling(jnp.zeros(STATES), jnp.ones(STATES))
+    return Table(pool, nothing, rows, action, ends, jnp.float32(features[pair]))
 
 
 @jax.jit
 def fit_features(features, policy, rows, config):
     """psi of the policy at every pair, learnt from the given rows; four times."""
     table = whole_table(features)
-    arguments = table, rows, policy[LEADS_TO[STATE, ACTION]], config
-    pairs = jnp.concatenate([table.state, table.action], axis=-1)
+    arguments = Spec((STATES,), ACTIONS), table, rows, policy[LEADS_TO[STATE, ACTION]], config
+    pairs = jnp.concatenate([table.state(jnp.arange(len(STATE))), table.action], axis=-1)
     psi = jax.vmap(lambda key: successor_features(key, *arguments)[0](pairs))(jax.random.split(KEY, 4))
     return psi.reshape(4, *features.shape)
 
@@ -123,7 +127,7 @@ def test_successor_features_of_the_demonstrator_are_monte_carlo():
 
 @jax.jit
 def fit_values(reward, config):
-    q, loss = q_learning(KEY, whole_table(reward[..., None]), EVERY, reward.ravel(), config)
+    q, loss = q_learning(KEY, Spec((STATES,), ACTIONS), whole_table(reward[..., None]), EVERY, reward.ravel(), config)
     return q(jnp.eye(STATES)), loss
 
 

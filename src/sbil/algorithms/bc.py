@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Metrics, adam, config, cross_entropy, setting
 from sbil.dataset import Dataset, Spec, Transitions
-from sbil.networks import MLP, policy_network
+from sbil.networks import Network, policy_network
 
 
 @config
@@ -30,11 +30,11 @@ class BCConfig:
 class BCState(NamedTuple):
     """The network and its optimiser."""
 
-    network: MLP
+    network: Network
     optimiser: optax.OptState
 
 
-def policy_loss(network: MLP, batch: Transitions) -> Float[Array, ""]:
+def policy_loss(network: Network, batch: Transitions) -> Float[Array, ""]:
     """L_pi = -mean log pi(a|s)."""
     return cross_entropy(network(batch.observation), batch.action).mean()
 

@@ -6,6 +6,7 @@ whatever the state. `random` is a network as it is initialised, the zero of the 
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
@@ -13,7 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 from sbil.algorithms.base import Algorithm, Metrics, config, setting
 from sbil.algorithms.bc import policy_loss
 from sbil.dataset import Dataset, Spec
-from sbil.networks import MLP, Dense, features_of, policy_network
+from sbil.networks import Network, policy_network
 
 
 @config
@@ -33,7 +34,7 @@ class RandomConfig:
 class ControlState(NamedTuple):
     """The network; nothing is optimised."""
 
-    network: MLP
+    network: Network
 
 
 def majority(spec: Spec, config: MajorityConfig) -> Algorithm:
@@ -42,8 +43,8 @@ def majority(spec: Spec, config: MajorityConfig) -> Algorithm:
     def init(key: PRNGKeyArray, dataset: Dataset) -> ControlState:
         taken = jax.nn.one_hot(dataset.pool.action[dataset.labelled.indices], spec.actions)
         counts = taken.sum(axis=0, where=dataset.labelled.mask[:, None]) + config.prior
-        constant = Dense(jnp.zeros((features_of(spec), spec.actions)), jnp.log(counts / counts.sum()))
-        return ControlState(MLP((constant,), "elu"))
+        nothing = jax.tree.map(jnp.zeros_like, policy_network(key, spec, ()))
+        return ControlState(eqx.tree_at(lambda network: network.output.bias, nothing, jnp.log(counts / counts.sum())))
 
     return Algorithm(init, _unchanged, _logits)
 

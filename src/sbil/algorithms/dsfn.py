@@ -24,8 +24,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Metrics, config, setting
 from sbil.algorithms.tril import Heads, TRILConfig, tril
-from sbil.dataset import Dataset, Rows, Spec, Transitions
-from sbil.networks import MLP, Scaling, features_of, mlp
+from sbil.dataset import Dataset, Pool, Rows, Spec
+from sbil.networks import Network, Scaling, make_network
 
 
 @config
@@ -53,11 +53,28 @@ class DSFNConfig:
 class Table(NamedTuple):
     """The labelled steps of a run and what never changes about them, one row a step, padding included."""
 
-    state: Float[Array, "rows inputs"]  # standardised
+    pool: Pool
+    scaling: Scaling
+    steps: Int[Array, " rows"]  # of the pool
     action: Float[Array, "rows actions"]  # one-hot
-    next_state: Float[Array, "rows inputs"]
     terminal: Bool[Array, " rows"]
     features: Float[Array, "rows features"]  # phi(s,a)
+
+    def state(self, rows: Int[Array, " batch"]) -> Float[Array, "batch inputs"]:
+        """The states at `rows`, standardised."""
+        return self.scaling(self.pool.look(self.pool.row[self.steps[rows]]))
+
+    def next_state(self, rows: Int[Array, " batch"]) -> Float[Array, "batch inputs"]:
+        """What followed them; the same again where that is not known."""
+        steps = self.steps[rows]
+        return self.scaling(self.pool.look(self.pool.row[steps] + self.pool.has_next[steps]))
+
+    def each(self, function: Callable[[Int[Array, " batch"]], Array]) -> Array:
+        """What `function` makes of the numbers of all rows; of images a few at a time, for they are large."""
+        rows = jnp.arange(len(self.steps))
+        if not self.pool.images:
+            return function(rows)
+        return jax.lax.map(lambda row: function(row[None])[0], rows, batch_size=256)
 
 
 class DSFNState(NamedTuple):
@@ -71,12 +88,12 @@ class DSFNState(NamedTuple):
     found: Float[Array, "rounds features"]  # mu_0, mu_1, ...
     round: Int[Array, ""]
     stopped: Bool[Array, ""]
-    values: MLP  # Q of the last round
-    chosen: MLP  # Q of the best round
+    values: Network  # Q of the last round
+    chosen: Network  # Q of the best round
     agreement: Float[Array, ""]  # of `chosen` with held-out decisions
 
     @property
-    def network(self) -> MLP:
+    def network(self) -> Network:
         """The chosen Q, on observations as they are."""
         return self.scaling.folded_into(self.chosen)
 
@@ -129,15 +146,22 @@ def discounted_weights(
     return jnp.where(mask, share * discount ** (time - time[start]), 0.0), mask & ~follows
 
 
+def weights_of(dataset: Dataset, discount: float | Array) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
+    """The `discounted_weights` of a run's labelled steps."""
+    pool, rows = dataset.pool, dataset.labelled
+    columns = (column[rows.indices] for column in (pool.time, pool.trajectory, pool.terminal))
+    return discounted_weights(*columns, rows.mask, discount)
+
+
 def descend(
     key: PRNGKeyArray,
-    network: MLP,
-    loss: Callable[[MLP, MLP, PRNGKeyArray, Array], Array],
+    network: Network,
+    loss: Callable[[Network, Network, PRNGKeyArray, Array], Array],
     rows: Rows,
     updates: int,
     batch: int,
     config: DSFNConfig,
-) -> tuple[MLP, Float[Array, ""]]:
+) -> tuple[Network, Float[Array, ""]]:
     """Adam on loss(network, target, key, rows of a minibatch); the target follows slowly. (Network, last loss.)"""
     optimiser = optax.adam(config.learning_rate)
 
@@ -166,50 +190,58 @@ def bounds(values: Float[Array, "rows *features"], rows: Rows) -> tuple[Array, A
 
 
 def successor_features(
-    key: PRNGKeyArray, table: Table, rows: Rows, next_policy: Float[Array, "rows actions"], config: DSFNConfig
-) -> tuple[MLP, Float[Array, ""]]:
+    key: PRNGKeyArray,
+    spec: Spec,
+    table: Table,
+    rows: Rows,
+    next_policy: Float[Array, "rows actions"],
+    config: DSFNConfig,
+) -> tuple[Network, Float[Array, ""]]:
     """psi(s,a) of a policy, given by its probabilities at the table's next states; (psi, its last loss)."""
-    actions, features = table.action.shape[1], table.features.shape[1]
+    actions, features = spec.actions, table.features.shape[1]
     log_policy = jnp.log(next_policy)
     low, high = bounds(table.features, rows)
 
-    def loss(psi: MLP, target: MLP, key: PRNGKeyArray, batch: Array) -> Array:
+    def loss(psi: Network, target: Network, key: PRNGKeyArray, batch: Array) -> Array:
         following = jax.nn.one_hot(jax.random.categorical(key, log_policy[batch]), actions)
-        after = target(jnp.concatenate([table.next_state[batch], following], axis=-1)).clip(low, high)
+        after = target(jnp.concatenate([table.next_state(batch), following], axis=-1)).clip(low, high)
         goes_on = jnp.where(table.terminal[batch], 0.0, config.discount)[:, None]
         goal = (1 - config.discount) * table.features[batch] + goes_on * after
-        found = psi(jnp.concatenate([table.state[batch], table.action[batch]], axis=-1))
+        found = psi(jnp.concatenate([table.state(batch), table.action[batch]], axis=-1))
         return jnp.square(found - jax.lax.stop_gradient(goal)).sum(axis=-1).mean()
 
-    psi = mlp(jax.random.fold_in(key, 0), (table.state.shape[1] + actions, *config.hidden, features), "tanh")
+    psi = make_network(jax.random.fold_in(key, 0), spec, config.hidden, features, "tanh", more=actions)
     fit = jax.random.fold_in(key, 1)
     return descend(fit, psi, loss, rows, config.feature_updates, config.feature_batch, config)
 
 
 def q_learning(
-    key: PRNGKeyArray, table: Table, rows: Rows, reward: Float[Array, " rows"], config: DSFNConfig
-) -> tuple[MLP, Float[Array, ""]]:
+    key: PRNGKeyArray, spec: Spec, table: Table, rows: Rows, reward: Float[Array, " rows"], config: DSFNConfig
+) -> tuple[Network, Float[Array, ""]]:
     """Q of the best policy for a reward, by double Q-learning on the recorded steps; (Q, its last loss)."""
     low, high = bounds(reward, rows)
 
-    def loss(q: MLP, target: MLP, key: PRNGKeyArray, batch: Array) -> Array:
-        preferred = q(table.next_state[batch]).argmax(axis=-1)
-        after = jnp.take_along_axis(target(table.next_state[batch]), preferred[:, None], axis=1)[:, 0].clip(low, high)
+    def loss(q: Network, target: Network, key: PRNGKeyArray, batch: Array) -> Array:
+        following = table.next_state(batch)
+        preferred = q(following).argmax(axis=-1)
+        after = jnp.take_along_axis(target(following), preferred[:, None], axis=1)[:, 0].clip(low, high)
         goes_on = jnp.where(table.terminal[batch], 0.0, config.discount)
         goal = (1 - config.discount) * reward[batch] + goes_on * after
-        found = (q(table.state[batch]) * table.action[batch]).sum(axis=-1)
+        found = (q(table.state(batch)) * table.action[batch]).sum(axis=-1)
         return jnp.square(found - jax.lax.stop_gradient(goal)).mean()
 
-    q = mlp(jax.random.fold_in(key, 0), (table.state.shape[1], *config.hidden, table.action.shape[1]), "tanh")
+    q = make_network(jax.random.fold_in(key, 0), spec, config.hidden, spec.actions, "tanh")
     fit = jax.random.fold_in(key, 1)
     return descend(fit, q, loss, rows, config.value_updates, config.value_batch, config)
 
 
-def make_table(steps: Transitions, heads: Heads, scaling: Scaling, actions: int) -> Table:
+def make_table(dataset: Dataset, heads: Heads, scaling: Scaling, actions: int) -> Table:
     """The steps of a run as the networks see them."""
-    state, action = scaling(steps.observation), jax.nn.one_hot(steps.action, actions)
-    features = jnp.concatenate([heads.features(state), action], axis=-1)
-    return Table(state, action, scaling(steps.next_observation), steps.terminal, features)
+    pool, steps = dataset.pool, dataset.labelled.indices
+    action = jax.nn.one_hot(pool.action[steps], actions)
+    table = Table(pool, scaling, steps, action, pool.terminal[steps], action)
+    features = table.each(lambda rows: heads.features(table.state(rows)))
+    return table._replace(features=jnp.concatenate([features, action], axis=-1))
 
 
 def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
@@ -234,8 +266,8 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         kept_out = rank < jnp.minimum(jnp.floor(config.held_out * rows.size), rows.size - 1)
         training = every.where(~kept_out)
         held_out = every.where(kept_out | ~kept_out.any())
-        steps = pool.transitions(rows.indices)
-        learnt = steps.known & ~kept_out & rows.mask
+        known = pool.known[rows.indices]
+        learnt = known & ~kept_out & rows.mask
         learnable = Dataset(pool, Rows(rows.indices[training.indices], training.size), dataset.unlabelled)
         started = warm.init(jax.random.fold_in(key, 0), learnable)
         state = jax.lax.fori_loop(
@@ -244,17 +276,16 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
             lambda number, state: warm.update(jax.random.fold_in(key, number + 3), state, learnable)[0],
             started,
         )
-        table = make_table(steps, state.heads, state.scaling, spec.actions)
-        trajectory = pool.trajectory[rows.indices]
-        weights, first = discounted_weights(steps.time, trajectory, steps.terminal, rows.mask, config.discount)
+        table = make_table(dataset, state.heads, state.scaling, spec.actions)
+        weights, first = weights_of(dataset, config.discount)
         usable = jnp.where(kept_out, 0.0, weights)
         mean = jnp.where(rows.mask[:, None], table.features, 0.0).T @ usable / jnp.maximum(usable.sum(), 1e-12)
         demonstrated = mean * weights.sum() / jnp.maximum(first.sum(), 1)
-        q = mlp(jax.random.fold_in(key, 2), (features_of(spec), *config.hidden, spec.actions), "tanh")
+        q = make_network(jax.random.fold_in(key, 2), spec, config.hidden, spec.actions, "tanh")
         return DSFNState(
             heads=state.heads,
             scaling=state.scaling,
-            training=every.where(jnp.where(learnt.any(), learnt, steps.known)),
+            training=every.where(jnp.where(learnt.any(), learnt, known)),
             held_out=held_out,
             demonstrated=demonstrated,
             found=jnp.zeros((config.rounds, len(demonstrated))),
@@ -271,21 +302,22 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         return jnp.where(state.round == 0, jax.nn.softmax(state.heads.policy(at)), greedy)
 
     def update(key: PRNGKeyArray, state: DSFNState, dataset: Dataset) -> tuple[DSFNState, Metrics]:
-        rows = dataset.labelled
-        steps = dataset.pool.transitions(rows.indices)
-        table = make_table(steps, state.heads, state.scaling, spec.actions)
-        trajectory = dataset.pool.trajectory[rows.indices]
-        _, first = discounted_weights(steps.time, trajectory, steps.terminal, rows.mask, config.discount)
+        table = make_table(dataset, state.heads, state.scaling, spec.actions)
+        _, first = weights_of(dataset, config.discount)
         # mu_i, exactly over the actions at the initial states.
+        next_policy = table.each(lambda rows: policy(state, table.next_state(rows)))
         psi, feature_loss = successor_features(
-            jax.random.fold_in(key, 0), table, state.training, policy(state, table.next_state), config
+            jax.random.fold_in(key, 0), spec, table, state.training, next_policy, config
         )
         expected = jnp.zeros(len(state.demonstrated))
-        at_start = policy(state, table.state)
+        at_start = table.each(lambda rows: policy(state, table.state(rows)))
         for action in range(spec.actions):
-            taken = jnp.broadcast_to(jax.nn.one_hot(action, spec.actions), table.action.shape)
-            value = psi(jnp.concatenate([table.state, taken], axis=-1)) * at_start[:, action, None]
-            expected += value.sum(axis=0, where=first[:, None])
+
+            def value(rows: Array, action: int = action) -> Array:
+                taken = jnp.broadcast_to(jax.nn.one_hot(action, spec.actions), (len(rows), spec.actions))
+                return psi(jnp.concatenate([table.state(rows), taken], axis=-1))
+
+            expected += (table.each(value) * at_start[:, action, None]).sum(axis=0, where=first[:, None])
         found = state.found.at[state.round].set(expected / jnp.maximum(first.sum(), 1), mode="drop")
         # The reward with the largest margin.
         weights = nearest_in_hull(state.demonstrated, found, jnp.arange(config.rounds) <= state.round)
@@ -293,8 +325,9 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         margin = jnp.linalg.norm(apart)
         reward = table.features @ (apart / jnp.maximum(margin, 1e-12))
         # pi_{i+1}, and whether it is the best so far.
-        q, value_loss = q_learning(jax.random.fold_in(key, 1), table, state.training, reward, config)
-        right = q(table.state[state.held_out.indices]).argmax(axis=-1) == steps.action[state.held_out.indices]
+        q, value_loss = q_learning(jax.random.fold_in(key, 1), spec, table, state.training, reward, config)
+        preferred = table.each(lambda rows: q(table.state(rows)).argmax(axis=-1))
+        right = (preferred == table.action.argmax(axis=-1))[state.held_out.indices]
         agreement = right.sum(where=state.held_out.mask) / jnp.maximum(state.held_out.size, 1)
         # The round in which the margin closes is the last; one policy there always is.
         over = state.stopped | (state.round >= config.rounds)

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from sbil.algorithms.base import Algorithm, Metrics, adam, config, setting
 from sbil.algorithms.bc import BCState, policy_loss
 from sbil.dataset import Dataset, Spec, Transitions
-from sbil.networks import MLP, policy_network
+from sbil.networks import Network, policy_network
 
 
 @config
@@ -51,7 +51,7 @@ def implied_reward(
     return value - discount * jnp.where(terminal, 0.0, jax.nn.logsumexp(next_logits, axis=-1))
 
 
-def reward_loss(network: MLP, batch: Transitions, config: RCALConfig) -> Float[Array, ""]:
+def reward_loss(network: Network, batch: Transitions, config: RCALConfig) -> Float[Array, ""]:
     """The mean norm of the implied reward, over the steps whose successor is known."""
     # The gradient goes through both networks: there is no target.
     logits, next_logits = network(batch.observation), network(batch.next_observation)
@@ -67,7 +67,7 @@ def rcal(spec: Spec, config: RCALConfig) -> Algorithm:
         network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
         return BCState(network, optimiser.init(network))
 
-    def loss(network: MLP, batch: Transitions) -> tuple[Array, Metrics]:
+    def loss(network: Network, batch: Transitions) -> tuple[Array, Metrics]:
         l_pi, l_reward = policy_loss(network, batch), reward_loss(network, batch, config)
         return l_pi + config.coefficient * l_reward, {"policy_loss": l_pi, "reward_norm": l_reward}
 

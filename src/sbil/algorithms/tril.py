@@ -15,8 +15,8 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Metrics, config, cross_entropy, setting
-from sbil.dataset import Dataset, Spec, Transitions
-from sbil.networks import MLP, Scaling, features_of, mlp, scaling
+from sbil.dataset import Dataset, Spec, Transitions, features_of
+from sbil.networks import MLP, Network, Scaling, make_network, mlp, scaling
 
 
 @config
@@ -33,7 +33,7 @@ class TRILConfig:
 class Heads(eqx.Module):
     """h(phi(s)) as one network, whose first layers are phi, and g(phi(s), a)."""
 
-    policy: MLP
+    policy: Network
     dynamics: MLP
     depth: int = eqx.field(static=True)
 
@@ -50,7 +50,7 @@ class TRILState(NamedTuple):
     scaling: Scaling
 
     @property
-    def network(self) -> MLP:
+    def network(self) -> Network:
         """The policy, on observations as they are."""
         return self.scaling.folded_into(self.heads.policy)
 
@@ -69,10 +69,9 @@ def tril(spec: Spec, config: TRILConfig) -> Algorithm:
     features = features_of(spec)
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> TRILState:
-        policy_sizes = (features, *config.trunk, *config.head, spec.actions)
         dynamics_sizes = (config.trunk[-1] + spec.actions, *config.head, features)
         heads = Heads(
-            mlp(jax.random.fold_in(key, 0), policy_sizes, "tanh"),
+            make_network(jax.random.fold_in(key, 0), spec, (*config.trunk, *config.head), spec.actions, "tanh"),
             mlp(jax.random.fold_in(key, 1), dynamics_sizes, "tanh"),
             len(config.trunk),
         )

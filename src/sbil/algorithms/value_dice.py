@@ -11,6 +11,7 @@ absorbing state.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Metrics, config, cross_entropy, setting
 from sbil.dataset import Dataset, Pool, Rows, Spec, Transitions
-from sbil.networks import MLP, Scaling, features_of, orthogonal_mlp, scaling
+from sbil.networks import Network, Scaling, make_network, orthogonal_dense, scaling
 
 
 @config
@@ -55,8 +56,8 @@ class Triples(NamedTuple):
 class ValueDICEState(NamedTuple):
     """The policy and nu with their optimisers, and what their inputs need."""
 
-    actor: MLP
-    critic: MLP
+    actor: Network
+    critic: Network
     actor_optimiser: optax.OptState
     critic_optimiser: optax.OptState
     scaling: Scaling
@@ -64,7 +65,7 @@ class ValueDICEState(NamedTuple):
     endings: Float[Array, ""]  # share of the absorbing state among the triples
 
     @property
-    def network(self) -> MLP:
+    def network(self) -> Network:
         """The policy, on observations as they are."""
         return self.scaling.folded_into(self.actor)
 
@@ -110,9 +111,9 @@ def gumbel_softmax(
     return hard + soft - jax.lax.stop_gradient(soft)
 
 
-def orthogonality(network: MLP) -> Float[Array, ""]:
+def orthogonality(network: Network) -> Float[Array, ""]:
     """The sum over layers of the squares of W'W off its diagonal: 0 where the columns of W are orthogonal."""
-    grams = (layer.weight.T @ layer.weight for layer in network.layers)
+    grams = (weight.T @ weight for weight in network.matrices)
     return sum((jnp.square(gram * (1 - jnp.eye(len(gram)))).sum() for gram in grams), jnp.zeros(()))
 
 
@@ -128,25 +129,29 @@ def gradient_penalty(slopes: Float[Array, "batch inputs"]) -> Float[Array, ""]:
     return jnp.square(jnp.sqrt(jnp.square(slopes).sum(axis=-1) + 1e-12) - 1).mean()
 
 
-Nu = Callable[[MLP, Array, Array], Float[Array, " batch"]]  # (critic, states, actions in the simplex) -> values
+Nu = Callable[[Network, Array, Array], Float[Array, " batch"]]  # (critic, states, actions in the simplex) -> values
 Act = Callable[[PRNGKeyArray, Array], Float[Array, "batch actions"]]  # (key, logits) -> actions in the simplex
-Slopes = Callable[[MLP, Array, Array], Float[Array, "batch inputs"]]  # of nu, at states and actions
+Slopes = Callable[[Network, Array, Array], Float[Array, "batch inputs"]]  # of nu, at states and actions
 
 
-def dice(spec: Spec, config: DICEConfig, critic_sizes: tuple[int, ...], nu: Nu, act: Act, slopes: Slopes) -> Algorithm:
-    """The saddle point as three pure functions, for one way to value actions and one to choose them."""
+def dice(spec: Spec, config: DICEConfig, inputs: int, outputs: int, nu: Nu, act: Act, slopes: Slopes) -> Algorithm:
+    """The saddle point as three pure functions, for one way to value actions and one to choose them.
+
+    inputs, outputs: the numbers that nu sees beside the observation, and those that it gives.
+    """
     actor_optimiser = optax.adam(config.actor_learning_rate)
     critic_optimiser = optax.adam(config.critic_learning_rate)
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> ValueDICEState:
-        actor = orthogonal_mlp(jax.random.fold_in(key, 0), (features_of(spec) + 1, *config.hidden, spec.actions))
-        critic = orthogonal_mlp(jax.random.fold_in(key, 1), critic_sizes)
+        make = partial(make_network, hidden=config.hidden, activation="relu", layer=orthogonal_dense)
+        actor = make(jax.random.fold_in(key, 0), spec, outputs=spec.actions, more=1)
+        critic = make(jax.random.fold_in(key, 1), spec, outputs=outputs, more=inputs)
         optimisers = actor_optimiser.init(actor), critic_optimiser.init(critic)
         steps = dataset.triples
         ends = share_of_endings(dataset.pool, steps)
         return ValueDICEState(actor, critic, *optimisers, scaling(dataset), steps, ends)
 
-    def saddle(actor: MLP, critic: MLP, key: PRNGKeyArray, batch: Triples) -> tuple[Array, tuple[Array, Array]]:
+    def saddle(actor: Network, critic: Network, key: PRNGKeyArray, batch: Triples) -> tuple[Array, tuple[Array, Array]]:
         """The objective, the policy's actions at the next states, and its logits at the states."""
         # Both networks are called once, on all rows they are needed for.
         both = actor(jnp.concatenate([batch.state, batch.next_state]))
@@ -155,7 +160,7 @@ def dice(spec: Spec, config: DICEConfig, critic_sizes: tuple[int, ...], nu: Nu, 
         taken, next_value, first = jnp.split(nu(critic, states, jnp.concatenate([batch.action, after, start])), 3)
         return objective(taken - config.discount * next_value, first, config.discount), (after, both[: len(after)])
 
-    def penalty(critic: MLP, key: PRNGKeyArray, batch: Triples, after: Array) -> Array:
+    def penalty(critic: Network, key: PRNGKeyArray, batch: Triples, after: Array) -> Array:
         """The gradient penalty, between the demonstrator's steps and the policy's."""
         theirs = jnp.concatenate([batch.state, batch.action], axis=-1)
         ours = jnp.concatenate([batch.next_state, after], axis=-1)
@@ -192,19 +197,19 @@ def dice(spec: Spec, config: DICEConfig, critic_sizes: tuple[int, ...], nu: Nu, 
 def value_dice(spec: Spec, config: ValueDICEConfig) -> Algorithm:
     """ValueDICE as three pure functions: nu sees state and action side by side, actions are drawn."""
 
-    def nu(critic: MLP, state: Array, action: Array) -> Array:
+    def nu(critic: Network, state: Array, action: Array) -> Array:
         # No bias at the output: a constant cancels in the objective, and rounding alone would move it.
         inputs = jnp.concatenate([state, action], axis=-1)
-        return (critic.features(inputs, len(critic.layers) - 1) @ critic.layers[-1].weight)[:, 0]
+        return (critic.features(inputs, critic.depth - 1) @ critic.output.weight)[:, 0]
 
     def act(key: PRNGKeyArray, logits: Array) -> Array:
         return gumbel_softmax(key, logits, config.temperature, config.straight_through)
 
-    def slopes(critic: MLP, state: Array, action: Array) -> Array:
+    def slopes(critic: Network, state: Array, action: Array) -> Array:
         total = lambda state, action: nu(critic, state, action).sum()  # noqa: E731
         return jnp.concatenate(jax.grad(total, argnums=(0, 1))(state, action), axis=-1)
 
-    return dice(spec, config, (features_of(spec) + 1 + spec.actions, *config.hidden, 1), nu, act, slopes)
+    return dice(spec, config, 1 + spec.actions, 1, nu, act, slopes)
 
 
 PRESETS = {"default": ValueDICEConfig(), "paper": ValueDICEConfig(), "long": ValueDICEConfig()}

@@ -14,7 +14,7 @@ from jaxtyping import Array, PRNGKeyArray
 from sbil.algorithms.base import Algorithm, config
 from sbil.algorithms.value_dice import DICEConfig, dice
 from sbil.dataset import Spec
-from sbil.networks import MLP, features_of
+from sbil.networks import Network
 
 
 @config
@@ -22,7 +22,7 @@ class ValueDICEExactConfig(DICEConfig):
     """Settings of ValueDICE with exact expectations."""
 
 
-def nu(critic: MLP, state: Array, action: Array) -> Array:
+def nu(critic: Network, state: Array, action: Array) -> Array:
     """sum_a action[a] nu(s)[a]: the value of an action, or the expected value over a policy's."""
     return (critic(state) * action).sum(axis=-1)
 
@@ -33,10 +33,10 @@ def value_dice_exact(spec: Spec, config: ValueDICEExactConfig) -> Algorithm:
     def act(key: PRNGKeyArray, logits: Array) -> Array:
         return jax.nn.softmax(logits)
 
-    def slopes(critic: MLP, state: Array, action: Array) -> Array:
+    def slopes(critic: Network, state: Array, action: Array) -> Array:
         return jax.grad(lambda state: nu(critic, state, action).sum())(state)
 
-    return dice(spec, config, (features_of(spec) + 1, *config.hidden, spec.actions), nu, act, slopes)
+    return dice(spec, config, 1, spec.actions, nu, act, slopes)
 
 
 PRESETS = {"default": ValueDICEExactConfig()}

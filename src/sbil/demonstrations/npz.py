@@ -24,6 +24,7 @@ from sbil.errors import UserError
 
 FORMAT = "sbil-demonstrations"
 VERSION = 1
+STACKED = 2  # the version of files of frames, which say how many of them make an observation
 MEMBERS = ("header", "observations", "actions", "lengths", "last", "terminal", "truncated")
 LARGEST_HEADER = 1 << 20
 LARGEST_RATIO = 100  # a file that unpacks to more than this many times its size is a bomb, not data
@@ -34,7 +35,8 @@ def save(demonstrations: Demonstrations, path: Path) -> None:
     trajectories = demonstrations.trajectories
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": STACKED if demonstrations.stack else VERSION,
+        **({"stack": demonstrations.stack} if demonstrations.stack else {}),
         "action_names": list(demonstrations.action_names),
         "observation_names": list(demonstrations.observation_names),
         "provenance": dict(demonstrations.provenance),
@@ -155,6 +157,7 @@ def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
         action_names=_names(header, "action_names"),
         observation_names=_names(header, "observation_names"),
         provenance=header["provenance"],
+        stack=header["stack"] if header["version"] == STACKED else 0,
     )
 
 
@@ -165,8 +168,12 @@ def _header(content: np.ndarray) -> dict[str, Any]:
         raise UserError("its header is not readable JSON; the file is damaged.") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise UserError("not a file of demonstrations of sbil.")
-    if header.get("version") != VERSION:
-        raise UserError(f"written in format {header.get('version')!r}, this sbil reads {VERSION}; upgrade sbil.")
+    if header.get("version") not in (VERSION, STACKED):
+        raise UserError(
+            f"written in format {header.get('version')!r}, this sbil reads {VERSION} and {STACKED}; upgrade sbil."
+        )
+    if header["version"] == STACKED and not (type(header.get("stack")) is int and 0 < header["stack"] <= 64):
+        raise UserError("its header does not say how many frames make an observation; the file is damaged.")
     if not isinstance(header.get("provenance"), dict):
         raise UserError("its header has no provenance; the file is damaged.")
     return header

@@ -37,8 +37,18 @@ class Trajectory:
         return len(self.observations) == len(self.actions) + 1
 
 
+class Decisions(NamedTuple):
+    """Recorded decisions of many trajectories, flat: row i is one of them (NumPy arrays)."""
+
+    action: np.ndarray
+    has_next: np.ndarray
+    terminal: np.ndarray
+    time: np.ndarray
+    trajectory: np.ndarray
+
+
 class Steps(NamedTuple):
-    """Transitions of many trajectories, flat: row i is one recorded decision (NumPy arrays)."""
+    """Decisions, and the observations before and after each."""
 
     observation: np.ndarray
     action: np.ndarray
@@ -139,8 +149,19 @@ class Demonstrations:
         Successors are attached before thinning: the next observation is always the one a single step later.
         """
         kept = [thinned(len(t), thin, thin_offset) for t in self.trajectories]
-        parts = [_steps(t, keep, i) for i, (t, keep) in enumerate(zip(self.trajectories, kept, strict=True))]
-        return Steps(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        after = [np.minimum(keep + 1, len(t.observations) - 1) for t, keep in zip(self.trajectories, kept, strict=True)]
+        before, following = (
+            np.concatenate([_observed(t, at, self.stack) for t, at in zip(self.trajectories, times, strict=True)])
+            for times in (kept, after)
+        )
+        action, *rest = self.decisions(thin, thin_offset)
+        return Steps(before, action, following, *rest)
+
+    def decisions(self, thin: int = 1, thin_offset: int = 0) -> Decisions:
+        """`flat` without the observations, which may be large."""
+        kept = [thinned(len(t), thin, thin_offset) for t in self.trajectories]
+        parts = [_decisions(t, keep, i) for i, (t, keep) in enumerate(zip(self.trajectories, kept, strict=True))]
+        return Decisions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def thinned(length: int, thin: int, thin_offset: int = 0) -> np.ndarray:
@@ -152,17 +173,24 @@ def thinned(length: int, thin: int, thin_offset: int = 0) -> np.ndarray:
     return np.arange(thin_offset, length, thin)
 
 
-def _steps(trajectory: Trajectory, keep: np.ndarray, index: int) -> Steps:
-    last = len(trajectory.observations) - 1
-    return Steps(
-        observation=trajectory.observations[keep],
+def _decisions(trajectory: Trajectory, keep: np.ndarray, index: int) -> Decisions:
+    return Decisions(
         action=trajectory.actions[keep],
-        next_observation=trajectory.observations[np.minimum(keep + 1, last)],
-        has_next=keep + 1 <= last,
+        has_next=keep + 1 <= len(trajectory.observations) - 1,
         terminal=(keep == len(trajectory) - 1) & trajectory.terminal,
         time=keep,
         trajectory=np.full(len(keep), index),
     )
+
+
+def _observed(trajectory: Trajectory, times: np.ndarray, stack: int) -> np.ndarray:
+    """The observations at `times`; of frames the latest `stack`, black before the first."""
+    if not stack:
+        return trajectory.observations[times]
+    wanted = times[:, None] + np.arange(1 - stack, 1)
+    frames = trajectory.observations[np.maximum(wanted, 0)]
+    frames[wanted < 0] = 0
+    return np.moveaxis(frames, 1, -1)
 
 
 def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: int) -> None:
@@ -190,7 +218,8 @@ def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: 
             f"0 to {actions - 1}."
         )
     with np.errstate(over="ignore"):  # what is too large for float32 is not finite on the device
-        bad = np.argwhere(~np.isfinite(observations.astype(np.float32)))
+        finite = observations.dtype == np.uint8 or np.isfinite(observations.astype(np.float32)).all()
+        bad = [] if finite else np.argwhere(~np.isfinite(observations.astype(np.float32)))
     if len(bad):
         raise UserError(
             f"{where}, step {bad[0][0]}, column {', '.join(map(str, bad[0][1:]))}: the observation is not a "

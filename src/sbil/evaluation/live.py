@@ -53,9 +53,12 @@ def evaluate(
 
 def seeds(keys: PRNGKeyArray, episodes: int) -> np.ndarray:
     """[R, episodes], the seed of every episode on the host; more episodes leave the first as they are."""
-    numbers = jnp.arange(episodes, dtype=jnp.uint32)
-    bits = jax.vmap(lambda key: jax.vmap(lambda n: jax.random.bits(jax.random.fold_in(key, n), dtype="uint32"))(numbers))
-    return np.asarray(bits(keys)) >> 1  # simulators take seeds below 2^31
+
+    def seed(key: PRNGKeyArray, number: Array) -> Array:
+        return jax.random.bits(jax.random.fold_in(key, number), dtype="uint32")
+
+    every = jax.vmap(jax.vmap(seed, in_axes=(None, 0)), in_axes=(0, None))
+    return np.asarray(every(keys, jnp.arange(episodes))) >> 1  # simulators take seeds below 2^31
 
 
 @lru_cache(maxsize=64)
