@@ -23,6 +23,7 @@ COMMANDS = {
     "quickstart": "train BC and EDM on CartPole and compare them (a few minutes)",
     "train": "demonstrations -> a policy folder",
     "evaluate": "a policy folder -> live returns, or agreement with held-out decisions",
+    "watch": "a policy folder -> a GIF of it playing beside its demonstrator",
     "demos": "collect demonstrations from a demonstrator that ships",
     "reproduce": "a grid of experiments -> results that a second call continues",
     "report": "results -> one HTML page that says what they mean",

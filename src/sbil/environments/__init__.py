@@ -1,23 +1,31 @@
 """Environments to score finished policies in, and what a random policy and the demonstrators reach there."""
 
 import json
+from difflib import get_close_matches
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from sbil.environments.acrobot import ACROBOT
 from sbil.environments.base import Environment, HostEnvironment
+from sbil.environments.beam_rider import BEAM_RIDER
 from sbil.environments.cartpole import CARTPOLE
+from sbil.environments.gymnasium_task import LUNAR_LANDER, from_gymnasium, registry
 from sbil.errors import UserError, unknown
 
-ENVIRONMENTS: dict[str, Environment | HostEnvironment] = {env.name: env for env in (CARTPOLE, ACROBOT)}
+ENVIRONMENTS: dict[str, Environment | HostEnvironment] = {
+    env.name: env for env in (CARTPOLE, ACROBOT, LUNAR_LANDER, BEAM_RIDER)
+}
 
 
 def get(name: str) -> Environment | HostEnvironment:
-    """The environment called `name`."""
-    if name not in ENVIRONMENTS:
+    """The environment called `name`: one of ENVIRONMENTS, or one registered with gymnasium where that is installed."""
+    if name in ENVIRONMENTS:
+        return ENVIRONMENTS[name]
+    others = registry()
+    if name not in others and (not others or get_close_matches(name, ENVIRONMENTS)):
         raise unknown("environment", name, ENVIRONMENTS)
-    return ENVIRONMENTS[name]
+    return from_gymnasium(name)
 
 
 @cache
@@ -30,6 +38,11 @@ def returns() -> dict[str, Any]:
 
 def scale(environment: str, demonstrator: str, mode: str) -> tuple[float, float]:
     """(random, demonstrator): the returns that scaled scores call 0 and 1."""
+    if environment not in returns():
+        raise UserError(
+            f"no returns have been measured in {environment}, so there is no scale for scores; "
+            f"there is one for: {', '.join(sorted(returns()))}."
+        )
     measured = returns()[environment]
     if demonstrator not in measured["demonstrators"]:
         raise unknown(f"demonstrator of {environment}", demonstrator, measured["demonstrators"])

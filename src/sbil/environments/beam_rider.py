@@ -1,0 +1,15 @@
+"""BeamRider, the paper's Atari game, on the Arcade Learning Environment."""
+
+from sbil.dataset import Spec
+from sbil.environments.base import HostEnvironment
+from sbil.host import atari
+
+BEAM_RIDER = HostEnvironment(
+    name=atari.BEAM_RIDER,
+    spec=Spec((atari.SIZE, atari.SIZE, atari.STACK), 9),
+    time_limit=atari.FRAMES // atari.SKIP,
+    observation_names=(),
+    action_names=("nothing", "fire", "up", "right", "left", "up right", "up left", "fire right", "fire left"),
+    play=atari.play,
+    stack=atari.STACK,
+)

@@ -1,0 +1,108 @@
+"""Environments of gymnasium, played in worker processes: LunarLander, and any other that sbil can read."""
+
+from difflib import get_close_matches
+from functools import cache, partial
+from typing import Any
+
+from sbil.dataset import Spec
+from sbil.environments.base import HostEnvironment
+from sbil.errors import UserError, unknown
+from sbil.host import gym, lockstep
+
+LUNAR_LANDER = HostEnvironment(
+    name="LunarLander-v3",
+    spec=Spec((8,), 4),
+    time_limit=1000,
+    observation_names=(
+        "x position",
+        "y position",
+        "x velocity",
+        "y velocity",
+        "angle",
+        "angular velocity",
+        "left leg contact",
+        "right leg contact",
+    ),
+    action_names=("nothing", "left engine", "main engine", "right engine"),
+    play=partial(gym.play, "LunarLander-v3"),
+)
+
+
+@cache
+def from_gymnasium(name: str) -> HostEnvironment:
+    """The environment registered with gymnasium as `name`: rows of numbers in, one of n actions out."""
+    spec = _registered(name)
+    limit = spec.max_episode_steps
+    if limit is None:
+        raise UserError(f"{name} has no time limit, so an episode might never end; register it with max_episode_steps.")
+    description = _description(spec)
+    environment = lockstep.make(name)
+    features = _features(name, environment.observation_space)
+    actions = _actions(name, environment.action_space)
+    environment.close()
+    return HostEnvironment(
+        name=name,
+        spec=Spec((features,), actions),
+        time_limit=limit,
+        observation_names=tuple(f"observation {number}" for number in range(features)),
+        action_names=tuple(f"action {number}" for number in range(actions)),
+        play=partial(gym.play, name, spec=description),
+    )
+
+
+def registry() -> dict[str, Any]:
+    """What is registered with gymnasium, by name; nothing where it is not installed."""
+    try:
+        import gymnasium
+    except ImportError:
+        return {}
+    registered: dict[str, Any] = gymnasium.registry
+    return registered
+
+
+def _registered(name: str) -> Any:
+    """What gymnasium knows of a name. No module is imported for it: a name may come from a file."""
+    known = registry()
+    if not known:
+        raise UserError(lockstep.MISSING)
+    if name in known:
+        return known[name]
+    if get_close_matches(name, known, cutoff=0.5):
+        raise unknown("environment", name, known)
+    raise UserError(f"unknown environment '{name}'; import the package that registers it with gymnasium first.")
+
+
+def _description(spec: Any) -> str | None:
+    """The registration as JSON, for workers, which import gymnasium alone."""
+    if callable(spec.entry_point) or str(spec.entry_point).startswith("__main__"):
+        raise UserError(
+            f"{spec.id} is registered in a way that worker processes cannot repeat; "
+            "register it with entry_point='module:Class', in a module that can be imported."
+        )
+    try:
+        text: str = spec.to_json()
+    except (TypeError, ValueError):  # arguments that JSON does not have; the workers may know the name
+        return None
+    return text
+
+
+def _features(name: str, space: Any) -> int:
+    from gymnasium.spaces import Box
+
+    if not isinstance(space, Box):
+        raise UserError(f"observations must be rows of numbers (Box). {name} has {type(space).__name__}.")
+    if len(space.shape) != 1:
+        kind = "images" if len(space.shape) in (2, 3) else "arrays"
+        raise UserError(f"observations must be rows of numbers. {name} shows {kind} of shape {space.shape}.")
+    return int(space.shape[0])
+
+
+def _actions(name: str, space: Any) -> int:
+    from gymnasium.spaces import Discrete
+
+    if not isinstance(space, Discrete):
+        kind = "continuous actions (Box)" if type(space).__name__ == "Box" else f"{type(space).__name__} actions"
+        raise UserError(f"actions must be one of a few (Discrete). {name} has {kind}.")
+    if space.start != 0:
+        raise UserError(f"actions must be numbered from 0. Those of {name} start at {space.start}.")
+    return int(space.n)

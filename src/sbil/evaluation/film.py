@@ -1,0 +1,376 @@
+"""A short film of policies that play side by side, from the same seed, in the simulator itself.
+
+Each episode is played first and filmed afterwards: its actions are repeated before the camera, so that the length is
+known and only the frames that are shown are kept. An Atari policy plays on the small grey frames it is made for and is
+filmed in colour, the screen's own 160 x 210 points.
+"""
+
+import io
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import matplotlib
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from sbil.environments.base import Task
+from sbil.errors import UserError
+
+ATARI = {"BeamRiderNoFrameskip-v4": "beam_rider"}  # what the simulator calls the game
+SHORTEST, LONGEST = 1.0, 60.0  # seconds of film
+FASTEST = 25.0  # frames of film a second
+HOLD = 1.5  # seconds that the last frame stays, less in a very short film
+PANEL = (320, 240)  # points that a picture fits into
+CAPTION, FOOTER, MARGIN = 42, 20, 8
+LARGE, SMALL = 13, 11  # of the letters
+COLOURS = 96
+INK, QUIET, PAPER = (20, 20, 20), (90, 90, 90), (236, 236, 236)
+
+Progress = Callable[[float, str], None]  # the share that is done, and what is being done
+
+
+class Actor(Protocol):
+    """What a policy must do to be filmed."""
+
+    def act(self, observations: Any) -> np.ndarray: ...
+    def probabilities(self, observations: Any) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Player:
+    """A policy, the name shown above it, and how it acts."""
+
+    name: str
+    policy: Actor
+    greedy: bool = True
+
+    @property
+    def mode(self) -> str:
+        return "greedy" if self.greedy else "sampled"
+
+
+class Episode(NamedTuple):
+    """What a player did and what it was given for it."""
+
+    actions: np.ndarray  # [T]
+    rewards: np.ndarray  # [T], float64
+    rate: float  # steps a second at real speed
+
+    @property
+    def steps(self) -> int:
+        return len(self.actions)
+
+    @property
+    def total(self) -> float:
+        return float(self.rewards.sum())
+
+
+class Cut(NamedTuple):
+    """Which steps are shown, and for how long."""
+
+    every: int  # one step of so many is shown
+    frames: int
+    duration: int  # of a frame, in milliseconds
+    last: int  # of the last frame, in milliseconds
+    speed: float  # 1: as fast as in life
+
+    @property
+    def seconds(self) -> float:
+        return ((self.frames - 1) * self.duration + self.last) / 1000
+
+    def __str__(self) -> str:
+        speed = "real speed" if self.speed < 1.15 else f"{self.speed:.1f}".removesuffix(".0") + " times real speed"
+        return speed + (f", 1 step of {self.every} shown" if self.every > 1 else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Film:
+    """A finished film: the GIF, the episodes in it and how it was cut."""
+
+    content: bytes
+    episodes: list[Episode]
+    cut: Cut
+
+
+def film(task: Task, players: Sequence[Player], seed: int, seconds: float, progress: Progress | None = None) -> Film:
+    """Play one episode of each player from `seed` and make a GIF of them that lasts at most `seconds`."""
+    if not SHORTEST <= seconds <= LONGEST:
+        raise UserError(f"a film lasts from {SHORTEST:g} to {LONGEST:g} seconds; got {seconds:g}.")
+    if not 0 <= seed < 2**31:
+        raise UserError(f"the seed of an episode is a whole number from 0 to {2**31 - 1}; got {seed}.")
+    tell = progress or (lambda done, note: None)
+    part = 1 / (2 * len(players) + 1)
+
+    def phase(index: int, note: str) -> Callable[[float], None]:
+        return lambda share: tell((index + share) * part, note)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the simulators' packages warn about each other when imported
+        episodes = [play(task, player, seed, phase(i, f"{player.name} plays")) for i, player in enumerate(players)]
+        rate, longest = episodes[0].rate, max(episode.steps for episode in episodes)
+        cut = cut_to(seconds, longest, rate)
+        pictures = [
+            _pictures(task, seed, episode, cut, phase(len(players) + i, f"{player.name} is filmed"))
+            for i, (player, episode) in enumerate(zip(players, episodes, strict=True))
+        ]
+    panels = [Panel(player, episode, shown) for player, episode, shown in zip(players, episodes, pictures, strict=True)]
+    footer = _lines(f"{task.name}, seed {seed}", str(cut), sum(panel.pictures[0].width for panel in panels))
+    return Film(_gif(panels, cut, footer, phase(2 * len(players), "drawing")), episodes, cut)
+
+
+# Playing
+
+
+def play(task: Task, player: Player, seed: int, progress: Callable[[float], None] | None = None) -> Episode:
+    """One episode; it depends on the player and the seed alone."""
+    rng = np.random.default_rng(seed)
+    simulator = _simulator(task, filming=False)
+    try:
+        observation, over = simulator.reset(seed), False
+        actions: list[int] = []
+        rewards: list[float] = []
+        while not over and len(actions) < task.time_limit:
+            if player.greedy:
+                action = int(player.policy.act(observation))
+            else:
+                chances = np.asarray(player.policy.probabilities(observation), np.float64)
+                action = int(rng.choice(len(chances), p=chances / chances.sum()))
+            observation, reward, over = simulator.step(action)
+            actions.append(action)
+            rewards.append(reward)
+            if progress and len(actions) % 20 == 0:
+                progress(len(actions) / task.time_limit)
+    finally:
+        simulator.close()
+    return Episode(np.array(actions), np.array(rewards, np.float64), simulator.rate)
+
+
+class Simulator(Protocol):
+    """One episode at a time in a simulator, with a picture of where it stands."""
+
+    rate: float
+
+    def reset(self, seed: int) -> np.ndarray: ...
+    def step(self, action: int) -> tuple[np.ndarray, float, bool]: ...
+    def picture(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+def _simulator(task: Task, filming: bool) -> Simulator:
+    try:
+        return _Atari(ATARI[task.name], filming) if task.name in ATARI else _Gymnasium(task.name, filming)
+    except ImportError as error:
+        raise _missing(task.name, error) from None
+
+
+def _missing(name: str, error: Exception) -> UserError:
+    package = getattr(error, "name", None) or str(error).split(" ")[0]
+    return UserError(f'watching {name} needs a simulator ({package} is missing); pip install "sbil[envs]"')
+
+
+class _Gymnasium:
+    def __init__(self, name: str, filming: bool) -> None:
+        import gymnasium
+
+        self.name = name
+        try:
+            self.env = gymnasium.make(name, render_mode="rgb_array" if filming else None)
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise _missing(name, error) from None
+        self.rate = float(self.env.metadata["render_fps"])
+
+    def reset(self, seed: int) -> np.ndarray:
+        return np.asarray(self.env.reset(seed=seed)[0])
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool]:
+        observation, reward, terminal, truncated, _ = self.env.step(action)
+        return np.asarray(observation), float(reward), bool(terminal or truncated)
+
+    def picture(self) -> Any:
+        import gymnasium
+
+        try:
+            return Image.fromarray(self.env.render())
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise _missing(self.name, error) from None
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class _Atari:
+    """The game as policies see it, channels last; or, for filming, the same game with its screen in colour."""
+
+    def __init__(self, game: str, filming: bool) -> None:
+        from ale_py.vector_env import AtariVectorEnv
+
+        screen = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}
+        self.filming = filming
+        self.rate = 60 / 4
+        self.env = AtariVectorEnv(
+            game,
+            num_envs=1,
+            num_threads=1,
+            frameskip=4,
+            maxpool=True,
+            noop_max=30,
+            repeat_action_probability=0.0,
+            reward_clipping=False,
+            use_fire_reset=True,
+            autoreset_mode="NextStep",
+            **(screen if filming else {"stack_num": 4}),
+        )
+
+    def reset(self, seed: int) -> np.ndarray:
+        return self._seen(self.env.reset(seed=seed)[0])
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool]:
+        frames, rewards, terminal, truncated, _ = self.env.step(np.array([action]))
+        return self._seen(frames), float(rewards[0]), bool(terminal[0] or truncated[0])
+
+    def _seen(self, frames: np.ndarray) -> np.ndarray:
+        self.newest = np.array(frames[0, -1])
+        return self.newest if self.filming else np.ascontiguousarray(np.moveaxis(frames[0], 0, -1))
+
+    def picture(self) -> Any:
+        return Image.fromarray(np.repeat(self.newest, 2, axis=1))  # a point of this screen is twice as wide as high
+
+    def close(self) -> None:
+        self.env.close()
+
+
+# Filming
+
+
+def cut_to(seconds: float, steps: int, rate: float) -> Cut:
+    """Real speed if the longest episode fits into `seconds`, otherwise as much faster as it takes."""
+    real = ceil(rate / FASTEST)  # steps a frame at real speed
+    duration = round(100 * real / rate) * 10  # GIF counts in hundredths of a second
+    last = round(100 * min(HOLD, seconds / 4)) * 10
+    room = int((seconds * 1000 - last) // duration) + 1
+    every = max(real, ceil(steps / (room - 1)))
+    frames = 1 + ceil(steps / every)
+    return Cut(every, frames, duration, last, every / rate * 1000 / duration)
+
+
+def _pictures(task: Task, seed: int, episode: Episode, cut: Cut, progress: Callable[[float], None]) -> list[Any]:
+    """The frames of an episode at the steps shown, its end always among them."""
+    simulator = _simulator(task, filming=True)
+    try:
+        simulator.reset(seed)
+        shown = [_fitted(simulator.picture())]
+        for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True), 1):
+            if simulator.step(int(action))[1] != reward:
+                raise RuntimeError(f"{task.name} did not repeat itself when filmed (step {step}, seed {seed})")
+            picture = simulator.picture()  # of every step: exhaust fumes grow old by being drawn
+            if step % cut.every == 0 or step == episode.steps:
+                shown.append(_fitted(picture))
+                progress(step / episode.steps)
+    finally:
+        simulator.close()
+    return shown
+
+
+def _fitted(picture: Any) -> Any:
+    """A picture in the size of a panel, never enlarged."""
+    scale = min(PANEL[0] / picture.width, PANEL[1] / picture.height, 1.0)
+    if scale == 1.0:
+        return picture
+    return picture.resize((round(scale * picture.width), round(scale * picture.height)), Image.Resampling.BOX)
+
+
+class Panel(NamedTuple):
+    """One player's part of the film."""
+
+    player: Player
+    episode: Episode
+    pictures: list[Any]
+
+    def at(self, index: int, every: int) -> tuple[Any, str]:
+        """The picture of a frame of the film and the words above it; the last ones stay."""
+        steps = min(index * every, self.episode.steps)
+        picture = self.pictures[min(index, len(self.pictures) - 1)]
+        if steps == self.episode.steps:
+            return picture, f"done: return {number(self.episode.total)} in {steps} steps"
+        return picture, f"step {steps}, return {number(float(self.episode.rewards[:steps].sum()))}"
+
+
+def number(value: float) -> str:
+    """A return for people: 500, -81.3."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _gif(panels: Sequence[Panel], cut: Cut, footer: Sequence[str], progress: Callable[[float], None]) -> bytes:
+    """All frames in one palette, so that what does not change from one to the next costs nothing."""
+    sample = [_frame(panels, index, cut, footer) for index in np.linspace(0, cut.frames - 1, 12, dtype=int)]
+    mosaic = Image.fromarray(np.concatenate([np.asarray(frame) for frame in sample]))
+    palette = mosaic.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
+
+    def frames() -> Iterator[Any]:
+        for index in range(cut.frames):
+            progress(index / cut.frames)
+            yield _frame(panels, index, cut, footer).quantize(palette=palette, dither=Image.Dither.NONE)
+
+    drawn = frames()
+    first = next(drawn)
+    buffer = io.BytesIO()
+    durations = [cut.duration] * (cut.frames - 1) + [cut.last]
+    first.save(buffer, "GIF", save_all=True, append_images=drawn, duration=durations, loop=0, disposal=1)
+    return buffer.getvalue()
+
+
+def _frame(panels: Sequence[Panel], index: int, cut: Cut, footer: Sequence[str]) -> Any:
+    widths = [panel.pictures[0].width for panel in panels]
+    height = CAPTION + max(panel.pictures[0].height for panel in panels) + FOOTER * len(footer)
+    frame = Image.new("RGB", (sum(widths) + MARGIN * (len(panels) + 1), height), PAPER)
+    draw = ImageDraw.Draw(frame)
+    left = MARGIN
+    for panel, width in zip(panels, widths, strict=True):
+        picture, words = panel.at(index, cut.every)
+        _write(draw, (left, 4), panel.player.name, width, INK, bold=True, tail=f", {panel.player.mode}")
+        _write(draw, (left, 22), words, width, INK)
+        frame.paste(picture, (left, CAPTION))
+        left += width + MARGIN
+    for line, words in enumerate(reversed(footer), 1):
+        _write(draw, (MARGIN, height - line * FOOTER + 3), words, frame.width - 2 * MARGIN, QUIET, size=SMALL)
+    return frame
+
+
+def _lines(first: str, second: str, width: int) -> tuple[str, ...]:
+    """Both on one line if they fit."""
+    both = f"{first}: {second}"
+    return (both,) if _font(False, SMALL).getlength(both) <= width else (first, second)
+
+
+def _write(
+    draw: Any,
+    place: tuple[int, int],
+    text: str,
+    width: int,
+    ink: tuple[int, ...],
+    bold: bool = False,
+    size: int = LARGE,
+    tail: str = "",
+) -> None:
+    """Text that is shortened, but for its tail, where it has no room."""
+    font = _font(bold, size)
+    line = text + tail
+    while text and draw.textlength(line, font=font) > width:
+        text = text[:-1]
+        line = f"{text.rstrip()}…{tail}"
+    draw.text(place, line, fill=ink, font=font)
+
+
+_fonts: dict[tuple[bool, int], Any] = {}
+
+
+def _font(bold: bool, size: int) -> Any:
+    if (bold, size) not in _fonts:
+        name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+        path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name
+        _fonts[bold, size] = ImageFont.truetype(str(path), size)
+    return _fonts[bold, size]

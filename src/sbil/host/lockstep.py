@@ -1,0 +1,140 @@
+"""One unit of work: a block of episodes of one policy, stepped together with one forward pass a step."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sbil.errors import UserError
+from sbil.host.forward import Layers, forward
+from sbil.host.played import Recorded
+
+BLOCK = 50  # episodes in a unit, at most
+STREAM = 0x5B11  # sets the stream of actions apart from the environment's own, which has the same seed
+DRAWS = 512  # numbers drawn at once for each episode
+MISSING = 'gymnasium is not installed; install it with: pip install "sbil[envs]"'
+
+
+class Stepper(NamedTuple):
+    """An environment of gymnasium without its outer wrappers, and the time limit that one of them keeps."""
+
+    environment: Any
+    limit: int
+
+
+def make(name: str, spec: str | None = None) -> Any:
+    """An environment of gymnasium; `spec` (JSON) says what it is where gymnasium does not know the name."""
+    try:
+        import gymnasium
+        from gymnasium.envs.registration import EnvSpec
+    except ImportError:
+        raise UserError(MISSING) from None
+    what = name if spec is None or name in gymnasium.registry else EnvSpec.from_json(spec)
+    try:
+        with warnings.catch_warnings():
+            # Box2D's bindings give this one as they are imported, and crash where warnings are errors.
+            warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
+            return gymnasium.make(what, disable_env_checker=True)
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
+        reason = " ".join(str(error).split())
+        ours = "box2d" in reason.lower()
+        raise UserError(
+            f"{name} needs a package that is not installed"
+            + ('; install it with: pip install "sbil[envs]"' if ours else f" ({reason}).")
+        ) from None
+
+
+def stepper(environment: Any) -> Stepper:
+    """Without the wrappers that only count steps and check the order of calls: lockstep does both."""
+    from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+    limit = environment.spec.max_episode_steps
+    while type(environment) in (TimeLimit, OrderEnforcing):
+        environment = environment.env
+    if environment is environment.unwrapped and type(environment.action_space) is _trusting().__base__:
+        environment.action_space.__class__ = _trusting()
+    return Stepper(environment, limit)
+
+
+@cache
+def _trusting() -> Any:
+    """Discrete actions that are not checked at every step, an eighth of LunarLander's time: an argmax is in range."""
+    from gymnasium.spaces import Discrete
+
+    return type("Trusting", (Discrete,), {"contains": lambda self, x: True})
+
+
+def play(
+    steppers: Sequence[Stepper], layers: Layers, activation: str, seeds: Sequence[int], *, greedy: bool, record: bool
+) -> tuple[np.ndarray, list[Recorded]]:
+    """(returns float64 [n], what was recorded): episode i is played in steppers[i] from seeds[i].
+
+    An episode depends on its seed and the policy alone, whatever is played beside it.
+    """
+    first = [s.environment.reset(seed=int(seed))[0] for s, seed in zip(steppers, seeds, strict=True)]
+    observations = np.array(first, np.float32)
+    _check(layers, observations)
+    choose = _Greedy() if greedy else _Sampled(seeds)
+    steps: list[Callable[[int], Any]] = [s.environment.step for s in steppers]
+    limits = [s.limit for s in steppers]
+    totals, terminals = [0.0] * len(first), [False] * len(first)
+    seen = [[row.copy()] for row in observations] if record else []
+    done: list[list[int]] = [[] for _ in first]
+    alive, time = list(range(len(first))), 0
+    while alive:
+        time += 1
+        actions = choose(forward(layers, activation, observations), alive, time)
+        ended = []
+        for row, (episode, action) in enumerate(zip(alive, actions, strict=True)):
+            observation, reward, terminated, truncated, _ = steps[episode](action)
+            observations[row] = observation
+            totals[episode] += reward
+            if record:
+                seen[episode].append(observations[row].copy())
+                done[episode].append(action)
+            if terminated or truncated or time >= limits[episode]:
+                terminals[episode] = bool(terminated)
+                ended.append(row)
+        if ended:
+            observations = np.delete(observations, ended, axis=0)
+            gone = set(ended)
+            alive = [episode for row, episode in enumerate(alive) if row not in gone]
+    columns = zip(seen, done, terminals, strict=True) if record else ()
+    recorded = [Recorded(np.array(s), np.array(a, np.int32), terminal) for s, a, terminal in columns]
+    return np.array(totals, np.float64), recorded
+
+
+def _check(layers: Layers, observations: np.ndarray) -> None:
+    if observations.ndim != 2 or observations.shape[1] != layers[0][0].shape[0]:
+        raise UserError(
+            f"the policy sees {layers[0][0].shape[0]} numbers; the environment shows {observations.shape[1:]}."
+        )
+
+
+class _Greedy:
+    """The most probable actions."""
+
+    def __call__(self, logits: np.ndarray, alive: Sequence[int], time: int) -> list[int]:
+        actions: list[int] = logits.argmax(axis=1).tolist()
+        return actions
+
+
+class _Sampled:
+    """Actions drawn from softmax(logits); every episode has a stream of its own, one number a step."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._streams = [np.random.default_rng([int(seed), STREAM]) for seed in seeds]
+        self._numbers = np.empty((len(self._streams), DRAWS))
+
+    def __call__(self, logits: np.ndarray, alive: Sequence[int], time: int) -> list[int]:
+        column = (time - 1) % DRAWS
+        if column == 0:
+            for episode in alive:
+                self._streams[episode].random(out=self._numbers[episode])
+        weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+        sums = weights.cumsum(axis=1)
+        thresholds = self._numbers[alive, column] * sums[:, -1]
+        actions: list[int] = (sums[:, :-1] <= thresholds[:, None]).sum(axis=1).tolist()
+        return actions

@@ -1,0 +1,43 @@
+"""Messages between processes: a JSON header and plain arrays, each announced by its length. Nothing is unpickled."""
+
+import json
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+
+class Message(NamedTuple):
+    """What is said, and the arrays that go with it."""
+
+    header: dict[str, Any]
+    arrays: list[np.ndarray]
+
+
+def send(stream: BinaryIO, message: Message) -> None:
+    """Write a message and flush."""
+    arrays = [np.ascontiguousarray(array) for array in message.arrays]
+    shapes = [[array.dtype.str, array.shape] for array in arrays]
+    text = json.dumps({"header": message.header, "arrays": shapes}).encode()
+    stream.write(len(text).to_bytes(8, "little"))
+    stream.write(text)
+    for array in arrays:
+        stream.write(array.tobytes())
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Message:
+    """Read a message; EOFError where the other side has gone."""
+    text = json.loads(_exactly(stream, int.from_bytes(_exactly(stream, 8), "little")))
+    arrays = []
+    for name, shape in text["arrays"]:
+        dtype = np.dtype(name)
+        size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        arrays.append(np.frombuffer(_exactly(stream, size), dtype).reshape(shape))
+    return Message(text["header"], arrays)
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) < size:
+        raise EOFError
+    return content
