@@ -40,7 +40,9 @@ def run(settings: Settings, keep: Keep) -> None:
         line('gymnasium is not installed: pip install "sbil[bench]" gives the comparison; JAX alone is timed.')
     records: list[Record] = []
     for name in RULES:
-        records += _measure(_contestants(ENVIRONMENTS[name], settings), settings)
+        environment = ENVIRONMENTS[name]
+        assert isinstance(environment, Environment)
+        records += _measure(_contestants(environment, settings), settings)
     for record in records:
         keep(record)
     _print(records)
@@ -110,6 +112,7 @@ def _networks(environment: Environment, settings: Settings) -> dict[str, MLP]:
     for name in () if settings.quick else demonstrators.names():
         if name.startswith(environment.name):
             network = demonstrators.get(name).network
+            assert isinstance(network, MLP)
             hidden = "-".join(str(layer.weight.shape[1]) for layer in network.layers[:-1])
             networks[f"{hidden} {network.activation} {name.removeprefix(environment.name + '-')}"] = network
     return networks
@@ -121,6 +124,7 @@ def rule_network(environment: Environment) -> MLP:
     elu(z) - elu(-z) has the sign of z, so two units a layer carry the rule; the other units are random.
     """
     network = policy_network(named("rule", environment.name), environment.spec)
+    assert isinstance(network, MLP)
     first, second, last = network.layers
     rule, pair = jnp.array(RULES[environment.name]), jnp.zeros(64).at[0].set(1.0).at[1].set(-1.0)
     outputs = jnp.zeros(environment.spec.actions).at[0].set(-1.0).at[-1].set(1.0)

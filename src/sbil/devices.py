@@ -32,6 +32,18 @@ def over_runs(runs: int) -> Mesh:
     return mesh(min(runs, jax.local_device_count()))
 
 
+def count() -> int:
+    """How many devices there are."""
+    return jax.local_device_count()
+
+
+def memory() -> int:
+    """The bytes to plan with: most of what a GPU offers, or half of the main memory, which all CPU devices share."""
+    if stats := jax.local_devices()[0].memory_stats():
+        return int(0.8 * stats["bytes_limit"])
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
 RUNS = PartitionSpec("runs")
 SHARED = PartitionSpec()
 

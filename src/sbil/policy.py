@@ -55,8 +55,8 @@ class Policy:
     @property
     def spec(self) -> Spec:
         """The shape of the task the policy is for."""
-        images = isinstance(self.network, ConvNet)
-        return Spec(self.network.shape if images else (len(self.observation_names),), len(self.action_names))
+        shape = self.network.shape if isinstance(self.network, ConvNet) else (len(self.observation_names),)
+        return Spec(shape, len(self.action_names))
 
     def logits(self, observations: ArrayLike) -> np.ndarray:
         """One logit an action for an observation [d] or for many [n, d]; images are uint8 [height, width, channels]."""

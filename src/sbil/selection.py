@@ -17,7 +17,7 @@ from sbil import algorithms
 from sbil.algorithms.base import cross_entropy
 from sbil.dataset import Dataset, Pool, Rows, Spec, padded
 from sbil.errors import UserError
-from sbil.training import Report, train_many
+from sbil.training import Report, room_for, train_many
 
 FOLDS = 3
 MOST_RUNS = 1000  # in one program on a GPU; a CPU is fastest with few
@@ -88,9 +88,10 @@ def select(
     for part in parts:
         count[part.run] += len(part.held_out)
     jobs = [(part, number) for number in range(len(candidates)) for part in parts]
+    room = room_for(entry.make, spec, candidates[0], dataset)
     kinds = alike([candidates[number] for _, number in jobs])
     done = 0
-    for group in (group for kind in kinds for group in _groups([jobs[place] for place in kind])):
+    for group in (group for kind in kinds for group in _groups([jobs[place] for place in kind], room)):
 
         def report(latest: Report, done: int = done, group: int = len(group)) -> None:
             if watch:
@@ -134,9 +135,9 @@ def _usable(algorithm: str, dataset: Dataset, part: Fold) -> bool:
     return True
 
 
-def _groups(jobs: list[Any]) -> list[list[Any]]:
+def _groups(jobs: list[Any], most: int) -> list[list[Any]]:
     """Jobs in as few programs as the device likes, all but the last of one size."""
-    most = MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS
+    most = min(MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS, most)
     size = -(-len(jobs) // -(-len(jobs) // most))
     return [jobs[start : start + size] for start in range(0, len(jobs), size)]
 
@@ -152,7 +153,10 @@ def _held_out_loss(networks: Any, rows: Rows, pool: Pool) -> Array:
     """[runs], the sum of -log pi(a|s) over the rows of each run."""
 
     def of(network: Any, rows: Rows) -> Array:
-        logits = network(pool.observations[pool.row[rows.indices]])
+        if pool.images:  # a few at a time, for they are large
+            logits = jax.lax.map(lambda row: network(pool.look(row)), pool.row[rows.indices], batch_size=64)
+        else:
+            logits = network(pool.look(pool.row[rows.indices]))
         return cross_entropy(logits, pool.action[rows.indices]).sum(where=rows.mask)
 
     return jax.vmap(of)(networks, rows)

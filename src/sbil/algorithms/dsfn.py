@@ -149,8 +149,8 @@ def discounted_weights(
 def weights_of(dataset: Dataset, discount: float | Array) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
     """The `discounted_weights` of a run's labelled steps."""
     pool, rows = dataset.pool, dataset.labelled
-    columns = (column[rows.indices] for column in (pool.time, pool.trajectory, pool.terminal))
-    return discounted_weights(*columns, rows.mask, discount)
+    time, trajectory, terminal = (column[rows.indices] for column in (pool.time, pool.trajectory, pool.terminal))
+    return discounted_weights(time, trajectory, terminal, rows.mask, discount)
 
 
 def descend(

@@ -18,15 +18,15 @@ class Collect:
     """Let a demonstrator play and record what it sees and does."""
 
     env: str
-    """The environment: CartPole-v1 or Acrobot-v1."""
+    """The environment: CartPole-v1, Acrobot-v1, LunarLander-v3 or BeamRiderNoFrameskip-v4."""
     out: Path
     """The file to write (NPZ)."""
     trajectories: int = 20
     """Whole episodes to record."""
-    demonstrator: str = "ppo"
-    """Which demonstrator of the environment: ppo, or dqn for CartPole-v1."""
-    mode: Literal["sampled", "greedy"] = "sampled"
-    """Whether the demonstrator draws its actions or takes the most probable one; it matters for imitators."""
+    demonstrator: str | None = None
+    """Which demonstrator of the environment (`sbil demos list`): ppo where there is one, else dqn."""
+    mode: Literal["sampled", "greedy"] | None = None
+    """Whether the demonstrator draws its actions (sampled, where it can) or takes the most probable one (greedy)."""
     seed: int = 0
     """Seed of the episodes."""
     overwrite: bool = False
@@ -47,11 +47,16 @@ def run(command: Collect | None) -> None:
         for task, measured in environments.returns().items():
             for name, modes in measured["demonstrators"].items():
                 for mode, of in modes.items():
-                    print(f"{task:14} {name:4} {mode:8} return {of['mean']:.1f} ± {of['sd']:.1f} (sd)")
+                    print(f"{task:24} {name:4} {mode:8} return {of['mean']:.1f} ± {of['sd']:.1f} (sd)")
         return
     environment = environments.get(command.env)
-    policy = demonstrators.get(f"{environment.name}-{command.demonstrator}")
-    environments.scale(environment.name, command.demonstrator, command.mode)  # refuses a mode it does not have
+    shipped = environments.returns().get(environment.name, {}).get("demonstrators", {})
+    if not shipped:
+        raise UserError(f"no demonstrator ships for {environment.name}; sbil demos list names those that do.")
+    name = command.demonstrator or ("ppo" if "ppo" in shipped else next(iter(shipped)))
+    mode = command.mode or ("sampled" if "sampled" in shipped.get(name, ()) else "greedy")
+    environments.scale(environment.name, name, mode)  # refuses one that is not there
+    policy = demonstrators.get(f"{environment.name}-{name}")
     if command.out.is_dir():
         raise UserError(f"{command.out} is a folder; name a file.")
     if command.out.suffix != ".npz":
@@ -63,8 +68,8 @@ def run(command: Collect | None) -> None:
         policy,
         command.trajectories,
         command.seed,
-        greedy=command.mode == "greedy",
-        provenance={"demonstrator": command.demonstrator},
+        greedy=mode == "greedy",
+        provenance={"demonstrator": name},
     )
     demonstrations.save(collected, command.out)
     if command.json:

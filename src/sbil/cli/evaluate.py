@@ -1,6 +1,7 @@
 """sbil evaluate: a policy folder -> live returns, or agreement with held-out decisions."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +21,8 @@ class Command:
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """The policy folder."""
     env: str | None = None
-    """Play in this environment: CartPole-v1 or Acrobot-v1."""
+    """Play in this environment: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4, or one of gymnasium's
+    with rows of numbers to see and a list of actions to choose from."""
     data: Path | None = None
     """Compare with the decisions in this file (NPZ)."""
     episodes: int = 300
@@ -45,9 +47,10 @@ def run(command: Command) -> None:
         result = live(command, policy)
         text = (
             f"{command.env}: mean return {result['mean']:.2f} [{result['low']:.2f}, {result['high']:.2f}] over "
-            f"{result['episodes']} episodes (min {result['min']:g}, max {result['max']:g}); "
-            f"scaled {result['scaled']:.3f} (0: random network, 1: {result['demonstrator']} demonstrator)"
+            f"{result['episodes']} episodes (min {result['min']:g}, max {result['max']:g})"
         )
+        if result["scaled"] is not None:
+            text += f"; scaled {result['scaled']:.3f} (0: random network, 1: {result['demonstrator']} demonstrator)"
     else:
         from sbil import demonstrations
         from sbil.evaluation.agreement import agreement
@@ -70,13 +73,12 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
     from sbil.training import stack
 
     environment = environments.get(str(command.env))
-    shape, actions = (len(policy.observation_names),), len(policy.action_names)
     if policy.standardisation:
         raise UserError("the policy standardises its observations, which live evaluation does not do yet; use --data.")
-    if environment.spec != (shape, actions):
+    if environment.spec != policy.spec:
         raise UserError(
-            f"the policy sees {shape[0]} numbers and has {actions} actions; {environment.name} shows "
-            f"{environment.spec.observation_shape[0]} and takes {environment.spec.actions}."
+            f"the policy sees {seen(policy.spec)} and has {policy.spec.actions} actions; {environment.name} shows "
+            f"{seen(environment.spec)} and takes {environment.spec.actions}."
         )
     key = named("sbil evaluate", environment.name, command.seed)
     policies = Policies(call, stack([policy.network]))
@@ -84,8 +86,10 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
     low, high = bootstrap(returns)
     source = policy.provenance.get("data", {}).get("provenance", {})
     known = source.get("environment") == environment.name and "demonstrator" in source
-    demonstrator, mode = (source["demonstrator"], source["mode"]) if known else ("ppo", "sampled")
-    zero, one = environments.scale(environment.name, demonstrator, mode)
+    measured = environments.returns().get(environment.name, {}).get("demonstrators", {})
+    usual = next(((name, mode) for name in ("ppo", "dqn") for mode in reversed(measured.get(name, ()))), None)
+    who = (source["demonstrator"], source["mode"]) if known else usual
+    zero, one = environments.scale(environment.name, *who) if who else (math.nan, math.nan)
     return {
         "environment": environment.name,
         "episodes": len(returns),
@@ -94,6 +98,12 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
         "high": high,
         "min": float(returns.min()),
         "max": float(returns.max()),
-        "demonstrator": f"{mode} {demonstrator}",
-        "scaled": (float(returns.mean()) - zero) / (one - zero),
+        "demonstrator": f"{who[1]} {who[0]}" if who else None,
+        "scaled": (float(returns.mean()) - zero) / (one - zero) if who else None,
     }
+
+
+def seen(spec: Any) -> str:
+    """What is observed, in words."""
+    shape = spec.observation_shape
+    return f"{shape[0]} numbers" if len(shape) == 1 else f"images of {' x '.join(map(str, shape))}"

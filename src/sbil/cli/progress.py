@@ -61,12 +61,16 @@ class Board:
     seconds: dict[str, list[float]] = field(default_factory=dict)  # a run, of the cells finished now, by method
     work: float = 0.0  # seconds of work in those cells
     note: str = ""
+    said: set[str] = field(default_factory=set)  # notes that were printed
     started: float = field(default_factory=time.monotonic)
     elapsed: float = 0.0  # from the start to the last cell that was finished now
 
     def advance(self, group: "Sequence[Cell]", share: float, report: Report) -> None:
         """Note how far the cells that train together have come."""
         self.running |= {cell: share for cell in group if cell not in self.scores}
+        if report.note and report.note not in self.said:
+            self.said.add(report.note)
+            console.print(report.note, style="dim", highlight=False)
         self.note = metrics_text(report)
 
     def finish(self, result: "Result", fresh: bool) -> None:

@@ -38,9 +38,9 @@ class Command:
     protocol: Literal["released", "paper"] = "released"
     """As the authors' code runs it (CartPole thinned by 20, PPO demonstrators) or as the paper's text says."""
     quick: bool = False
-    """Fewer runs and sizes, without DSFN and ValueDICE: minutes on two cores."""
+    """Fewer runs and sizes, without DSFN and ValueDICE; CartPole and Acrobot unless --env names others: minutes."""
     env: str | None = None
-    """Environments, separated by commas: CartPole-v1, Acrobot-v1."""
+    """Environments, separated by commas: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4."""
     algorithms: str | None = None
     """Methods, separated by commas."""
     sizes: str | None = None
@@ -97,10 +97,15 @@ def experiments(command: Command) -> "list[Experiment]":
     """The experiments of the protocol, narrowed and changed as asked."""
     from sbil.errors import unknown
     from sbil.experiments import Method
-    from sbil.experiments.paper import protocol
+    from sbil.experiments.paper import MINUTES, NEEDS_A_GPU, protocol
 
     found = protocol(command.protocol, command.quick)
-    if command.env is not None:
+    if command.env is None and command.quick:
+        found = tuple(experiment for experiment in found if experiment.environment in MINUTES)
+    elif command.env is None and not has_gpu():
+        print(f"left out: {', '.join(NEEDS_A_GPU)}, which takes days without a GPU; --env runs it all the same.")
+        found = tuple(experiment for experiment in found if experiment.environment not in NEEDS_A_GPU)
+    elif command.env is not None:
         known = {experiment.environment for experiment in found}
         asked = [name.strip() for name in command.env.split(",")]
         for name in asked:
@@ -125,6 +130,13 @@ def experiments(command: Command) -> "list[Experiment]":
     }
     changes = {name: meaning(given) for name, (given, meaning) in read.items() if given is not None}
     return [replace(experiment, **changes) for experiment in found]
+
+
+def has_gpu() -> bool:
+    """Whether JAX has more than CPUs here."""
+    import jax
+
+    return bool(jax.default_backend() != "cpu")
 
 
 def executor(command: Command) -> "Execute | None":

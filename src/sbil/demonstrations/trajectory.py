@@ -218,8 +218,8 @@ def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: 
             f"0 to {actions - 1}."
         )
     with np.errstate(over="ignore"):  # what is too large for float32 is not finite on the device
-        finite = observations.dtype == np.uint8 or np.isfinite(observations.astype(np.float32)).all()
-        bad = [] if finite else np.argwhere(~np.isfinite(observations.astype(np.float32)))
+        wrong = ~np.isfinite(observations.astype(np.float32)) if observations.dtype != np.uint8 else np.zeros(1, bool)
+        bad = np.argwhere(wrong)
     if len(bad):
         raise UserError(
             f"{where}, step {bad[0][0]}, column {', '.join(map(str, bad[0][1:]))}: the observation is not a "

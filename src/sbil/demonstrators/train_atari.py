@@ -5,7 +5,7 @@
 
 The games are those it is scored in (see `sbil.host.atari`), but for what is usual in training: rewards are clipped to
 their sign, and the loss of a life counts as an end. Games play in two groups: while the network looks at one, the
-other moves. Training that was interrupted is taken up again from its checkpoint.
+other moves. Training that was interrupted, or that was asked for fewer decisions, is taken up from its checkpoint.
 """
 
 import time
@@ -283,7 +283,8 @@ def main() -> None:
     command = tyro.cli(Command, prog="python -m sbil.demonstrators.train_atari")
     command.out.mkdir(parents=True, exist_ok=True)
     folder = command.out / f"{atari.BEAM_RIDER}-ppo"
-    checkpoint = Checkpoint.beside(folder, asdict(command.settings))
+    # More decisions than before continue a training: the learning rate falls on a flatter line from then on.
+    checkpoint = Checkpoint.beside(folder, {**asdict(command.settings), "decisions": 0})
     say = lambda text: print(text, flush=True)  # noqa: E731
     network, decisions = train(command.settings, checkpoint, command.threads, command.seconds, say)
     task = environments.get(atari.BEAM_RIDER)

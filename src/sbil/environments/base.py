@@ -1,7 +1,7 @@
 """What an environment is: a task to score finished policies in. Nothing here is ever used to train or select one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +20,9 @@ class Task:
     time_limit: int
     observation_names: tuple[str, ...]  # none for images
     action_names: tuple[str, ...]
+    demonstrations: int = field(
+        default=200, kw_only=True
+    )  # collected for an experiment; its draws are taken from these
 
 
 @dataclass(frozen=True, eq=False)

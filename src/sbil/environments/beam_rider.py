@@ -12,4 +12,5 @@ BEAM_RIDER = HostEnvironment(
     action_names=("nothing", "fire", "up", "right", "left", "up right", "up left", "fire right", "fire left"),
     play=atari.play,
     stack=atari.STACK,
+    demonstrations=50,  # of some 2,000 frames each, 0.7 GB
 )

@@ -9,7 +9,7 @@ from typing import Any
 from sbil.errors import UserError
 from sbil.version import __version__
 
-TRAJECTORIES = 200  # demonstrations collected for an experiment; draws are taken from these
+TRAJECTORIES = 200  # the most that any environment collects for an experiment
 SIZES = (1, 3, 7, 10, 15)
 
 
@@ -94,13 +94,15 @@ class Cell:
         from sbil.algorithms import settings_of
         from sbil.selection import FOLDS
 
-        environments.get(self.environment)
+        pool = environments.get(self.environment).demonstrations
+        if self.size + self.unlabelled > pool:
+            raise UserError(f"{self.environment} has {pool} demonstrations to draw from. Got {self}.")
         if self.unlabelled and not algorithms.get(self.method.algorithm).uses_states:
             raise UserError(f"{self.method.algorithm} learns nothing from unlabelled states; leave it out with them.")
         settings = [settings_of(config) for config in self.candidates.values()]
         expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
         environments.scale(self.environment, self.demonstrator, self.mode)
-        content = [__version__, asdict(self), settings, expert, TRAJECTORIES, FOLDS]
+        content = [__version__, asdict(self), settings, expert, pool, FOLDS]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -109,13 +111,13 @@ def demonstrations_for(environment: str, demonstrator: str, mode: str) -> Any:
     """The pool that the draws of an experiment are taken from, collected anew (it takes a second)."""
     from sbil import demonstrators, environments
 
-    policy = demonstrators.get(f"{environment}-{demonstrator}")
+    policy, task = demonstrators.get(f"{environment}-{demonstrator}"), environments.get(environment)
     if mode not in demonstrators.MODES:
         raise UserError(f"a demonstrator is greedy or sampled. Got '{mode}'.")
     return demonstrators.collect(
-        environments.get(environment),
+        task,
         policy,
-        TRAJECTORIES,
+        task.demonstrations,
         seed=0,
         greedy=mode == "greedy",
         provenance={"demonstrator": demonstrator},

@@ -1,11 +1,14 @@
 """Measures what random policies and the shipped demonstrators reach, and writes it down.
 
-    python -m sbil.experiments.returns
+    python -m sbil.experiments.returns [ENVIRONMENT ...]
 
-writes environments/returns.json (the 0 and the 1 of scaled scores) and the card of every demonstrator.
+writes environments/returns.json (the 0 and the 1 of scaled scores) and the cards of the demonstrators; what is not
+named stays as it was.
 """
 
 import json
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +16,22 @@ import jax
 import numpy as np
 
 from sbil import demonstrators, environments, files
-from sbil.environments import Environment
+from sbil.environments import Environment, HostEnvironment
 from sbil.evaluation import Policies, call, evaluate
 from sbil.keys import named
 from sbil.networks import policy_network
 from sbil.policy import Policy
 from sbil.training import stack
 
-EPISODES = 1000
+EPISODES, GAMES = 1000, 100  # where observations are images, games
+
+
+Task = Environment | HostEnvironment
+
+
+def episodes_of(environment: Task) -> int:
+    """How many episodes are measured."""
+    return EPISODES if len(environment.spec.observation_shape) == 1 else GAMES
 
 
 def summary(returns: np.ndarray) -> dict[str, Any]:
@@ -34,28 +45,29 @@ def summary(returns: np.ndarray) -> dict[str, Any]:
     }
 
 
-def random_network(environment: Environment) -> np.ndarray:
-    """A thousand freshly initialised networks act greedily for one episode each."""
-    keys = jax.random.split(named("random network", environment.name), EPISODES)
+def random_network(environment: Task) -> np.ndarray:
+    """Freshly initialised networks act greedily for one episode each."""
+    keys = jax.random.split(named("random network", environment.name), episodes_of(environment))
     networks = jax.vmap(lambda key: policy_network(jax.random.fold_in(key, 0), environment.spec))(keys)
     episodes = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
     return evaluate(environment, Policies(call, networks), episodes, episodes=1)
 
 
-def uniform_actions(environment: Environment) -> np.ndarray:
+def uniform_actions(environment: Task) -> np.ndarray:
     """Every action equally likely: a network of zeros, sampled."""
     network = policy_network(jax.random.key(0), environment.spec)
     zeros = jax.tree.map(lambda leaf: 0 * leaf[None], network)
-    return evaluate(environment, Policies(call, zeros), named("uniform", environment.name), EPISODES, greedy=False)
+    key, episodes = named("uniform", environment.name), episodes_of(environment)
+    return evaluate(environment, Policies(call, zeros), key, episodes, greedy=False)
 
 
-def demonstrator(environment: Environment, policy: Policy, mode: str) -> np.ndarray:
+def demonstrator(environment: Task, policy: Policy, mode: str) -> np.ndarray:
     """A demonstrator in one of its modes."""
-    key = named("demonstrator", environment.name)
-    return evaluate(environment, Policies(call, stack([policy.network])), key, EPISODES, greedy=mode == "greedy")
+    key, episodes = named("demonstrator", environment.name), episodes_of(environment)
+    return evaluate(environment, Policies(call, stack([policy.network])), key, episodes, greedy=mode == "greedy")
 
 
-def measure(environment: Environment) -> dict[str, Any]:
+def measure(environment: Task) -> dict[str, Any]:
     """Everything that is known about returns in one environment."""
     prefix = f"{environment.name}-"
     experts = {name.removeprefix(prefix): demonstrators.get(name) for name in demonstrators.names() if prefix in name}
@@ -86,9 +98,9 @@ def card(name: str, policy: Policy, measured: dict[str, Any]) -> str:
 
 A demonstrator for {settings["environment"]}, trained by reinforcement learning with {settings["algorithm"]}:
 
-    python -m sbil.demonstrators.train {settings["environment"]} {name.rsplit("-", 1)[1]} --out demonstrators/
+    {command(name, settings)}
 
-Returns, measured in the JAX environment by `python -m sbil.experiments.returns`:
+Returns, measured by `python -m sbil.experiments.returns`:
 
 | actions | mean | sd | min | max | episodes |
 |---|---|---|---|---|---|
@@ -105,14 +117,27 @@ learns from it may be.
 """
 
 
+def command(name: str, settings: Mapping[str, Any]) -> str:
+    """How it was trained."""
+    if "trained_by" not in settings:
+        who = f"{settings['environment']} {name.rsplit('-', 1)[1]}"
+        return f"python -m sbil.demonstrators.train {who} --out demonstrators/"
+    given = ("decisions", "games", "steps", "batch", "learning_rate")
+    options = " ".join(f"--{option.replace('_', '-')} {settings[option]}" for option in given)
+    return f"python -m {settings['trained_by']} {options} --out demonstrators/"
+
+
 def main() -> None:
-    """Measure all environments and write the registry and the cards."""
-    measured = {name: measure(environment) for name, environment in environments.ENVIRONMENTS.items()}
+    """Measure the environments named, or all, and write the registry and the cards."""
+    asked = sys.argv[1:] or list(environments.ENVIRONMENTS)
+    measured = {**environments.returns(), **{name: measure(environments.get(name)) for name in asked}}
     content = {"measured_by": "python -m sbil.experiments.returns", "environments": measured}
     target = Path(environments.__file__).with_name("returns.json")
     files.write_text(target, json.dumps(content, indent=2) + "\n")
     for name in demonstrators.names():
         environment, algorithm = name.rsplit("-", 1)
+        if environment not in asked:
+            continue
         text = card(name, demonstrators.get(name), measured[environment]["demonstrators"][algorithm])
         files.write_text(demonstrators.folder() / name / "README.md", text)
     print(json.dumps(measured, indent=2))

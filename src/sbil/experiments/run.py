@@ -19,7 +19,7 @@ from sbil.experiments.result import Result
 from sbil.experiments.store import Store
 from sbil.keys import named
 from sbil.selection import alike, select, share_of_work
-from sbil.training import Report, train_many
+from sbil.training import Report, room_for, train_many
 from sbil.versions import commit, versions
 
 POINTS = 20  # of each curve of diagnostics that is kept
@@ -119,12 +119,14 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     curves: dict[str, np.ndarray] = {}
     points = np.array([], int)
     done = 0
-    for members in alike(configs):
+    room = room_for(entry.make, spec, configs[0], dataset)
+    note = f"{len(runs)} runs in groups of at most {room}, which memory holds" if len(runs) > room else ""
+    for members in (part for kind in alike(configs) for part in evenly_split(kind, room)):
 
         def report(latest: Report, done: int = done, count: int = len(members)) -> None:
             if watch:
                 part = (done + count * latest.update / latest.updates) / len(runs)
-                watch(cells, share + (1 - share) * part, latest)
+                watch(cells, share + (1 - share) * part, latest._replace(note=note))
 
         config = jax.tree.map(lambda *values: np.array(values, np.float32), *(configs[member] for member in members))
         own = dataset.runs(members)
@@ -140,6 +142,7 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
         seconds["training"] += trained.seconds
         seconds["evaluation"] += time.perf_counter() - started
         done += len(members)
+        del trained, policies  # before the next group asks for memory
     made_by = {**versions(), "commit": commit(), **devices.describe(len(runs))}
     texts = [json.dumps(algorithms.settings_of(config), sort_keys=True) for config in configs]
     names = {cell: list(cell.candidates) for cell in cells}
@@ -164,6 +167,11 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     ]
 
 
+def evenly_split(members: np.ndarray, most: int) -> list[np.ndarray]:
+    """The members in as few groups as allowed, of nearly one size."""
+    return np.array_split(members, -(-len(members) // most))
+
+
 def evenly(count: int, most: int) -> np.ndarray:
     """At most so many of the numbers below `count`, evenly apart, the last one among them."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
@@ -184,6 +192,7 @@ def data_of(runs: Sequence[tuple[Cell, int, int]]) -> tuple[Spec, Dataset]:
     together = Demonstrations(
         tuple(trajectory for demonstrations in collected.values() for trajectory in demonstrations.trajectories),
         collected[sources[0]].action_names,
+        stack=collected[sources[0]].stack,
     )
     draws, states = [], []
     for cell, draw, _ in runs:

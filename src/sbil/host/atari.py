@@ -72,22 +72,27 @@ class Table:
 
     def __init__(self, block: Block, network: Any, greedy: bool, record: bool) -> None:
         self.block, self.network, self.greedy, self.record = block, network, greedy, record
-        self.envs = vector(BLOCK, threads=1)
-        # The last block of a policy is filled up with games that do not count: all are alike to the compiler.
-        self.seeds = np.resize(block.seeds, BLOCK).astype(np.int64)
-        self.image, _ = self.envs.reset(seed=self.seeds)
-        self.alive = np.arange(BLOCK) < len(block.seeds)
-        self.total, self.terminal, self.time = np.zeros(BLOCK), np.zeros(BLOCK, bool), 0
+        games = len(block.seeds)
+        self.envs = vector(games, threads=1)
+        self.image, _ = self.envs.reset(seed=block.seeds.astype(np.int64))
+        self.alive, self.total, self.terminal, self.time = (
+            np.ones(games, bool),
+            np.zeros(games),
+            np.zeros(games, bool),
+            0,
+        )
         self.frames = [[image[-1].copy()] for image in self.image]
-        self.actions: list[list[int]] = [[] for _ in range(BLOCK)]
+        self.actions: list[list[int]] = [[] for _ in range(games)]
 
     def decide(self) -> Array:
-        """The actions now, not waited for."""
-        return _choose(self.network, self.image, self.seeds, self.time, self.greedy)
+        """The actions now, not waited for; always for a full block, which rounds alike whatever the number of games."""
+        missing = BLOCK - len(self.alive)
+        image = np.pad(self.image, ((0, missing), (0, 0), (0, 0), (0, 0))) if missing else self.image
+        return _choose(self.network, image, np.pad(self.block.seeds, (0, missing)), self.time, self.greedy)
 
     def send(self, actions: Array) -> None:
         """Let the games move, not waited for."""
-        self.sent = np.asarray(actions, np.int32)
+        self.sent = np.asarray(actions, np.int32)[: len(self.alive)]
         self.envs.send(self.sent)
 
     def receive(self) -> None:

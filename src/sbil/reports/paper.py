@@ -32,9 +32,13 @@ def _table() -> dict[tuple[str, str, str], Printed]:
     }
 
 
+# The versions that the paper ran are no longer made; these are their successors.
+SUCCESSORS = {"LunarLander-v3": "LunarLander-v2", "BeamRiderNoFrameskip-v4": "BeamRider-v4"}
+
+
 def printed(environment: str, size: int, algorithm: str) -> Printed | None:
     """What the paper prints for a cell, if it has it."""
-    return _table().get((environment, str(size), algorithm))
+    return _table().get((SUCCESSORS.get(environment, environment), str(size), algorithm))
 
 
 def counterpart(result: Result) -> Printed | None:
