@@ -3,7 +3,8 @@
 The usual preprocessing (Machado et al. 2018, without sticky actions; the Arcade Learning Environment calls this
 NoFrameskip-v4): an action is held for 4 frames; a frame is grey, 84 x 84, the maximum over the last two; an observation
 is the last 4 frames, black before the first; a game begins after 1 to 30 idle frames and the fire button, and is played
-until all lives are lost. Scores are not clipped.
+until all lives are lost, for at most five minutes (Mnih et al. 2015: a ship that idles would never end). Scores are not
+clipped.
 """
 
 import os
@@ -22,9 +23,10 @@ from sbil.host.played import Played, Recorded
 BEAM_RIDER = "BeamRiderNoFrameskip-v4"
 ROM = "beam_rider"
 STACK, SIZE = 4, 84
-FRAMES = 108_000  # of a game at most: half an hour
+FRAMES = 18_000  # of a game at most: five minutes
 SKIP = 4
 BLOCK = 5  # games of one policy that step together
+SLOTS = (1, 2, 8, 32)  # blocks that the networks look at in one call; the larger number in each of two halves
 
 
 def vector(games: int, threads: int = 0, **options: Any) -> Any:
@@ -70,29 +72,19 @@ class Block(NamedTuple):
 class Table:
     """A block of games under way."""
 
-    def __init__(self, block: Block, network: Any, greedy: bool, record: bool) -> None:
-        self.block, self.network, self.greedy, self.record = block, network, greedy, record
+    def __init__(self, block: Block, record: bool) -> None:
+        self.block, self.record = block, record
         games = len(block.seeds)
         self.envs = vector(games, threads=1)
         self.image, _ = self.envs.reset(seed=block.seeds.astype(np.int64))
-        self.alive, self.total, self.terminal, self.time = (
-            np.ones(games, bool),
-            np.zeros(games),
-            np.zeros(games, bool),
-            0,
-        )
+        self.alive, self.terminal = np.ones(games, bool), np.zeros(games, bool)
+        self.total, self.time = np.zeros(games), 0
         self.frames = [[image[-1].copy()] for image in self.image]
         self.actions: list[list[int]] = [[] for _ in range(games)]
 
-    def decide(self) -> Array:
-        """The actions now, not waited for; always for a full block, which rounds alike whatever the number of games."""
-        missing = BLOCK - len(self.alive)
-        image = np.pad(self.image, ((0, missing), (0, 0), (0, 0), (0, 0))) if missing else self.image
-        return _choose(self.network, image, np.pad(self.block.seeds, (0, missing)), self.time, self.greedy)
-
-    def send(self, actions: Array) -> None:
+    def send(self, actions: np.ndarray) -> None:
         """Let the games move, not waited for."""
-        self.sent = np.asarray(actions, np.int32)[: len(self.alive)]
+        self.sent = actions[: len(self.alive)].astype(np.int32)
         self.envs.send(self.sent)
 
     def receive(self) -> None:
@@ -116,34 +108,55 @@ class Table:
 
 
 @partial(jax.jit, static_argnames="greedy")
-def _choose(network: Any, image: Array, seeds: Array, time: Array, greedy: bool) -> Array:
-    logits = network(as_inputs(jnp.moveaxis(image, 1, -1)))
-    if greedy:
-        return logits.argmax(axis=-1)
-    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), time))(seeds)
-    return jax.vmap(jax.random.categorical)(keys, logits)
+def _choose(networks: Any, policy: Array, image: Array, seeds: Array, time: Array, greedy: bool) -> Array:
+    """[blocks, games], the actions in all games of some blocks."""
+
+    def of(policy: Array, image: Array, seeds: Array, time: Array) -> Array:
+        network = jax.tree.map(lambda leaf: leaf[policy], networks)
+        logits = network(as_inputs(jnp.moveaxis(image, 1, -1)))
+        if greedy:
+            return logits.argmax(axis=-1)
+        keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), time))(seeds)
+        return jax.vmap(jax.random.categorical)(keys, logits)
+
+    return jax.vmap(of)(policy, image, seeds, time)
+
+
+def decide(networks: Any, tables: list[Table], greedy: bool) -> Array:
+    """The actions at some tables, not waited for; one call for all of them.
+
+    Missing games and tables are filled up, so that there are few shapes to compile, whatever the number of cores.
+    """
+    room = next(size for size in SLOTS if size >= len(tables))
+    image = np.zeros((room, BLOCK, STACK, SIZE, SIZE), np.uint8)
+    seeds = np.zeros((room, BLOCK), np.int32)
+    for place, table in enumerate(tables):
+        image[place, : len(table.alive)] = table.image
+        seeds[place, : len(table.alive)] = table.block.seeds
+    policy, time = np.zeros(room, np.int32), np.zeros(room, np.int32)
+    policy[: len(tables)] = [table.block.policy for table in tables]
+    time[: len(tables)] = [table.time for table in tables]
+    return _choose(networks, policy, image, seeds, time, greedy)
 
 
 def play(networks: Any, seeds: np.ndarray, *, greedy: bool, record: bool = False) -> Played:
-    """R networks play a game a seed; a game depends on its network and its seed alone.
+    """R networks play a game a seed, in blocks of a few games of one network.
 
-    Blocks of games are under way in two halves: while one half moves, the networks look at the other.
+    Blocks are under way in two halves: while one half moves, the networks look at the other.
     """
     runs, games = seeds.shape
-    each = [jax.tree.map(lambda leaf, run=run: leaf[run], networks) for run in range(runs)]
     parts = np.array_split(np.arange(games), range(BLOCK, games, BLOCK))
     waiting = iter([Block(run, part, seeds[run, part]) for run in range(runs) for part in parts])
     returns = np.zeros((runs, games))
     episodes: list[list[Any]] = [[None] * games for _ in range(runs)]
 
     def start(count: int) -> list[Table]:
-        blocks = [block for _, block in zip(range(count), waiting, strict=False)]
-        return [Table(block, each[block.policy], greedy, record) for block in blocks]
+        return [Table(block, record) for _, block in zip(range(count), waiting, strict=False)]
 
     def move(tables: list[Table]) -> None:
-        decided = [table.decide() for table in tables]
-        for table, actions in zip(tables, decided, strict=True):
-            table.send(actions)
+        if tables:
+            for table, actions in zip(tables, np.asarray(decide(networks, tables, greedy)), strict=False):
+                table.send(actions)
 
     def settle(tables: list[Table]) -> list[Table]:
         """Take in a move; blocks that are over make room for waiting ones."""
@@ -157,7 +170,8 @@ def play(networks: Any, seeds: np.ndarray, *, greedy: bool, record: bool = False
         going = [table for table in tables if table.alive.any()]
         return going + start(len(tables) - len(going))
 
-    halves = [start(2 * cores()), start(2 * cores())]
+    half = min(SLOTS[-1], -(-runs * len(parts) // 2))
+    halves = [start(half), start(half)]
     for tables in halves:
         move(tables)
     while any(halves):
