@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sbil import environments
 from sbil.experiments import Result, store
 from sbil.reports import compare, figures, folder, paper, statistics, tables
 from sbil.reports.names import MAIN, NAMES
@@ -208,6 +209,30 @@ def inserted(page: Path, *parts: tuple[str, str]) -> str:
     return text
 
 
+def returns() -> str:
+    """Random networks and demonstrators, beside the paper's."""
+    head = ["environment", "random network", "printed", "uniform actions", "demonstrator", "return", "printed"]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    for name, measured in environments.returns().items():
+        theirs = paper.printed_returns().get(name, {})
+        words = [name, spread(measured["random network"]), printed_spread(theirs, "random")]
+        for who, modes in measured["demonstrators"].items():
+            for mode, found in modes.items():
+                row = [*words, spread(measured["uniform actions"]), f"{who} {mode}", spread(found)]
+                lines.append("| " + " | ".join([*row, printed_spread(theirs, "demonstrator")]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def spread(found: dict[str, float]) -> str:
+    """Mean ± standard deviation."""
+    return f"{found['mean']:.1f} ± {found['sd']:.1f}"
+
+
+def printed_spread(theirs: dict[str, str], what: str) -> str:
+    """The same, as the paper prints it."""
+    return f"{float(theirs[f'{what}_mean']):.1f} ± {float(theirs[f'{what}_sd']):.1f}" if theirs else ""
+
+
 def pages() -> dict[Path, str]:
     """What the pages should say."""
     return {
@@ -215,6 +240,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "results.md": inserted(
             ROOT / "docs" / "results.md", ("tables", full()), ("chosen", chosen()), ("seconds", seconds())
         ),
+        ROOT / "docs" / "environments.md": inserted(ROOT / "docs" / "environments.md", ("returns", returns())),
         ROOT / "docs" / "reproduction.md": inserted(
             ROOT / "docs" / "reproduction.md", ("standing", standing()), ("states", states())
         ),

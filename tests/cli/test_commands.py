@@ -15,7 +15,7 @@ from sbil import demonstrations
 from sbil.cli import main
 from sbil.demonstrations import Demonstrations, Trajectory
 
-COMMANDS = ("quickstart", "train", "evaluate", "demos collect", "reproduce", "report", "algorithms", "info")
+COMMANDS = ("quickstart", "train", "evaluate", "demos collect", "reproduce", "report", "algorithms", "info", "watch")
 
 
 def sbil(*words: str) -> tuple[str, ...]:

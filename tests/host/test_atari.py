@@ -1,5 +1,7 @@
 """BeamRider on the real emulator: what is played, recorded and stacked is what ale-py shows."""
 
+from itertools import chain
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,7 +55,7 @@ def test_the_actions_are_those_of_the_emulator():
 
 
 def test_what_is_played_is_what_the_emulator_shows(networks):
-    """Every game of two policies in two blocks each, replayed by itself: frames, stacks, scores."""
+    """Games of two policies, replayed by themselves: frames, stacks, scores."""
     played = TASK.play(networks, SEEDS, greedy=False, record=True)
     assert [len(row) for row in played.episodes] == [7, 7]
     for run, game in ((0, 0), (0, 4), (0, 6), (1, 5)):
@@ -72,13 +74,16 @@ def test_a_game_does_not_depend_on_the_company(networks):
     assert one.returns[0, 0] == many.returns[1, 2]
 
 
-def test_more_blocks_than_slots(networks, monkeypatch):
-    before = TASK.play(networks, SEEDS, greedy=True)
-    monkeypatch.setattr(atari, "SLOTS", (1,))
-    monkeypatch.setattr(atari, "BLOCK", 2)
-    after = TASK.play(networks, SEEDS, greedy=True)
+@pytest.mark.parametrize("machines", [1, 3])
+def test_more_games_than_machines(networks, monkeypatch, machines):
+    """Machines that take game after game play the same games."""
+    before = TASK.play(networks, SEEDS[:, :3], greedy=False, record=True)
+    monkeypatch.setattr(atari, "MACHINES", machines)
+    after = TASK.play(networks, SEEDS[:, :3], greedy=False, record=True)
     np.testing.assert_array_equal(before.returns, after.returns)
-    assert after.episodes == []
+    for one, other in zip(chain(*before.episodes), chain(*after.episodes), strict=True):
+        np.testing.assert_array_equal(one.observations, other.observations)
+        np.testing.assert_array_equal(one.actions, other.actions)
 
 
 def test_stacked_on_use_equals_what_the_policy_saw(networks):

@@ -4,12 +4,9 @@
     python -m sbil.demonstrators.train CartPole-v1 dqn --out demonstrators/
 
 Settings follow the RL Baselines3 Zoo; observation normalisation is left out, so that the policy reads what the
-environment shows. One thread and fixed seeds make a second training equal to the first on one machine. With
-"keep_best_of" n, the agent is scored n times in the second half, on 30 episodes, and the best of these is kept, as the
-Zoo does: LunarLander's agents get worse at times.
+environment shows. One thread and fixed seeds make a second training equal to the first on one machine.
 """
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,36 +35,6 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
         "exploration_fraction": 0.16,
         "exploration_final_eps": 0.04,
         "policy_kwargs": {"net_arch": [256, 256]},
-    },
-    ("LunarLander-v3", "dqn"): {
-        "steps": 150_000,
-        "environments": 1,
-        "seed": 0,
-        "keep_best_of": 20,
-        "learning_rate": "linear 6.3e-4",
-        "batch_size": 128,
-        "buffer_size": 50_000,
-        "learning_starts": 0,
-        "gamma": 0.99,
-        "target_update_interval": 250,
-        "train_freq": 4,
-        "gradient_steps": -1,
-        "exploration_fraction": 0.08,
-        "exploration_final_eps": 0.1,
-        "policy_kwargs": {"net_arch": [256, 256]},
-    },
-    ("LunarLander-v3", "ppo"): {
-        "steps": 1_500_000,
-        "environments": 16,
-        "seed": 0,
-        "keep_best_of": 20,
-        "learning_rate": "linear 3e-4",
-        "batch_size": 64,
-        "n_steps": 1024,
-        "n_epochs": 4,
-        "gae_lambda": 0.98,
-        "gamma": 0.999,
-        "ent_coef": 0.01,
     },
     ("CartPole-v1", "ppo"): {
         "steps": 200_000,
@@ -107,35 +74,16 @@ def train(environment: str, algorithm: str) -> tuple[MLP, dict[str, Any]]:
     """Train an agent; returns the network that acts and the settings used."""
     import stable_baselines3 as sb3
     import torch
-    from stable_baselines3.common.callbacks import EvalCallback
     from stable_baselines3.common.env_util import make_vec_env
 
     if (environment, algorithm) not in SETTINGS:
         raise unknown("demonstrator", f"{environment} {algorithm}", (" ".join(name) for name in SETTINGS))
     settings = SETTINGS[environment, algorithm]
     torch.set_num_threads(1)
-    ours = ("steps", "environments", "keep_best_of")
-    options = {name: schedule(value) for name, value in settings.items() if name not in ours}
-    quiet = {"disable_env_checker": True}
-    envs = make_vec_env(environment, n_envs=settings["environments"], seed=settings["seed"], env_kwargs=quiet)
+    options = {name: schedule(value) for name, value in settings.items() if name not in ("steps", "environments")}
+    envs = make_vec_env(environment, n_envs=settings["environments"], seed=settings["seed"])
     agent = {"dqn": sb3.DQN, "ppo": sb3.PPO}[algorithm]("MlpPolicy", envs, device="cpu", **options)
-    if "keep_best_of" in settings:
-        late = settings["steps"] // 2
-
-        class Scoring(EvalCallback):
-            def _on_step(self) -> bool:
-                return super()._on_step() if self.num_timesteps >= late else True
-
-        trial = make_vec_env(environment, n_envs=10, seed=settings["seed"] + 10_000, env_kwargs=quiet)
-        every = late // settings["keep_best_of"] // settings["environments"]
-        with tempfile.TemporaryDirectory() as folder:
-            scoring = Scoring(
-                trial, n_eval_episodes=30, eval_freq=every, best_model_save_path=folder, verbose=0, warn=False
-            )
-            agent.learn(total_timesteps=settings["steps"], callback=scoring)
-            agent = type(agent).load(f"{folder}/best_model", device="cpu")
-    else:
-        agent.learn(total_timesteps=settings["steps"])
+    agent.learn(total_timesteps=settings["steps"])
     if algorithm == "dqn":
         return network(agent.policy.q_net.q_net, "relu"), settings
     layers = [*agent.policy.mlp_extractor.policy_net, agent.policy.action_net]

@@ -19,8 +19,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sbil.environments.base import Task
 from sbil.errors import UserError
+from sbil.host import atari
 
-ATARI = {"BeamRiderNoFrameskip-v4": "beam_rider"}  # what the simulator calls the game
 SHORTEST, LONGEST = 1.0, 60.0  # seconds of film
 FASTEST = 25.0  # frames of film a second
 HOLD = 1.5  # seconds that the last frame stays, less in a very short film
@@ -162,7 +162,7 @@ class Simulator(Protocol):
 
 def _simulator(task: Task, filming: bool) -> Simulator:
     try:
-        return _Atari(ATARI[task.name], filming) if task.name in ATARI else _Gymnasium(task.name, filming)
+        return _Atari(filming) if task.name == atari.BEAM_RIDER else _Gymnasium(task.name, filming)
     except ImportError as error:
         raise _missing(task.name, error) from None
 
@@ -205,25 +205,11 @@ class _Gymnasium:
 class _Atari:
     """The game as policies see it, channels last; or, for filming, the same game with its screen in colour."""
 
-    def __init__(self, game: str, filming: bool) -> None:
-        from ale_py.vector_env import AtariVectorEnv
-
+    def __init__(self, filming: bool) -> None:
         screen = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}
         self.filming = filming
-        self.rate = 60 / 4
-        self.env = AtariVectorEnv(
-            game,
-            num_envs=1,
-            num_threads=1,
-            frameskip=4,
-            maxpool=True,
-            noop_max=30,
-            repeat_action_probability=0.0,
-            reward_clipping=False,
-            use_fire_reset=True,
-            autoreset_mode="NextStep",
-            **(screen if filming else {"stack_num": 4}),
-        )
+        self.rate = 60 / atari.SKIP
+        self.env = atari.vector(1, 1, autoreset_mode="NextStep", **(screen if filming else {}))
 
     def reset(self, seed: int) -> np.ndarray:
         return self._seen(self.env.reset(seed=seed)[0])

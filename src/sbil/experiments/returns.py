@@ -122,9 +122,7 @@ def command(name: str, settings: Mapping[str, Any]) -> str:
     if "trained_by" not in settings:
         who = f"{settings['environment']} {name.rsplit('-', 1)[1]}"
         return f"python -m sbil.demonstrators.train {who} --out demonstrators/"
-    given = ("decisions", "games", "steps", "batch", "learning_rate")
-    options = " ".join(f"--{option.replace('_', '-')} {settings[option]}" for option in given)
-    return f"python -m {settings['trained_by']} {options} --out demonstrators/"
+    return f"python -m {settings['trained_by']} {settings['environment']} --out demonstrators/"
 
 
 def main() -> None:

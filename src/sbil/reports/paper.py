@@ -41,6 +41,14 @@ def printed(environment: str, size: int, algorithm: str) -> Printed | None:
     return _table().get((SUCCESSORS.get(environment, environment), str(size), algorithm))
 
 
+@cache
+def printed_returns() -> dict[str, dict[str, str]]:
+    """What the paper prints of random networks and its demonstrators, by our names of the environments."""
+    text = resources.files("sbil.reports").joinpath("paper_returns.csv").read_text()
+    ours = {theirs: mine for mine, theirs in SUCCESSORS.items()}
+    return {ours.get(row["environment"], row["environment"]): row for row in csv.DictReader(text.splitlines())}
+
+
 def counterpart(result: Result) -> Printed | None:
     """The printed cell that a result redoes; none for our variants, or with unlabelled trajectories."""
     cell = result.cell

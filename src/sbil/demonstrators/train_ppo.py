@@ -1,19 +1,20 @@
-"""How the demonstrator for BeamRider was trained: PPO (Schulman et al. 2017) in JAX, games in threads of ale-py.
+"""How the demonstrators for LunarLander and BeamRider were trained: PPO (Schulman et al. 2017) in JAX.
 
     pip install "sbil[envs]"
-    python -m sbil.demonstrators.train_atari --decisions 10_000_000 --out demonstrators/
+    python -m sbil.demonstrators.train_ppo LunarLander-v3 --out demonstrators/
 
-The games are those it is scored in (see `sbil.host.atari`), but for what is usual in training: rewards are clipped to
-their sign, and the loss of a life counts as an end. Games play in two groups: while the network looks at one, the
-other moves. Training that was interrupted, or that was asked for fewer decisions, is taken up from its checkpoint.
+The games are those that policies are scored in, but for what helps training: of BeamRider, rewards are clipped to their
+sign and the loss of a life counts as an end; of LunarLander, rewards are a twentieth. Games play in two groups: while
+the network looks at one, the other moves. Training that was interrupted, or that was asked for fewer decisions, is
+taken up from its checkpoint.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
@@ -26,8 +27,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from sbil import environments
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Spec, as_inputs
-from sbil.host import atari
-from sbil.networks import ConvNet, Dense, make_network, orthogonal_dense
+from sbil.errors import UserError, unknown
+from sbil.host import atari, lockstep
+from sbil.networks import Dense, Network, make_network, orthogonal_dense
 from sbil.policy import Policy
 
 GROUPS = 2
@@ -37,40 +39,34 @@ GROUPS = 2
 class Settings:
     """Settings of PPO."""
 
-    decisions: int = 10_000_000
-    """Decisions in all; each lasts four frames."""
-    games: int = 256
-    """Games played at a time."""
-    steps: int = 64
-    """Decisions of each game between two rounds of learning."""
-    epochs: int = 4
-    """Passes over what a round has collected."""
-    batch: int = 1024
-    """Decisions a gradient step."""
-    learning_rate: float = 5e-4
-    """Step of Adam at the beginning; it falls to zero in a straight line."""
-    discount: float = 0.99
-    trace: float = 0.95
-    """Lambda of the generalised advantages."""
-    clip: float = 0.1
-    """How far the ratio of probabilities may move."""
-    entropy: float = 0.01
-    """Weight of the entropy bonus."""
-    value: float = 0.5
-    """Weight of the value's loss."""
-    norm: float = 0.5
-    """Largest norm of a gradient."""
-    hidden: int = 256
-    """Width of the layer after the convolutions."""
-    sharpness: float = 2.0
-    """The policy that is exported draws from PPO's probabilities to this power: it errs less, and games still differ."""
+    decisions: int  # in all
+    games: int  # played at a time
+    steps: int  # decisions of each game between two rounds of learning
+    batch: int  # decisions a gradient step
+    learning_rate: float  # of Adam at the beginning; it falls to zero in a straight line
+    discount: float
+    trace: float  # lambda of the generalised advantages
+    clip: float  # how far the ratio of probabilities may move
+    hidden: tuple[int, ...]  # of images, convolutions stand for the first
+    sharpness: float  # the policy exported draws from PPO's probabilities to this power
+    epochs: int = 4  # passes over what a round has collected
+    entropy: float = 0.01  # weight of the entropy bonus
+    value: float = 0.5  # weight of the value's loss
+    norm: float = 0.5  # largest norm of a gradient
     seed: int = 0
+
+
+SETTINGS = {
+    "LunarLander-v3": Settings(3_000_000, 64, 256, 256, 1e-3, 0.999, 0.98, 0.2, (128, 128), 1.0),
+    # Fewer slips than PPO's own draws, and games still differ, which without chance they hardly do.
+    "BeamRiderNoFrameskip-v4": Settings(6_000_000, 256, 32, 512, 3e-4, 0.99, 0.95, 0.1, (0, 256), 2.0),
+}
 
 
 class Rollout(NamedTuple):
     """What a round has collected; leading axes are steps and games."""
 
-    image: Any  # uint8 [steps, games, stack, height, width]
+    seen: Array  # images are uint8 [steps, games, stack, height, width]
     action: Array
     log_probability: Array
     value: Array
@@ -78,7 +74,7 @@ class Rollout(NamedTuple):
     ended: Array
 
 
-def begin(key: PRNGKeyArray, spec: Spec, settings: Settings) -> ConvNet:
+def begin(key: PRNGKeyArray, spec: Spec, settings: Settings) -> Network:
     """One network for both: a logit an action, and last the value."""
     outer, last = jax.random.split(key)
 
@@ -86,24 +82,23 @@ def begin(key: PRNGKeyArray, spec: Spec, settings: Settings) -> ConvNet:
         drawn = orthogonal_dense(key, inputs, outputs)
         return Dense(2**0.5 * drawn.weight, drawn.bias)
 
-    network = make_network(outer, spec, (0, settings.hidden), spec.actions + 1, "relu", layer=layer)
-    assert isinstance(network, ConvNet)
-    output = (
-        orthogonal_dense(last, settings.hidden, spec.actions + 1).weight * jnp.r_[jnp.full(spec.actions, 0.01), 1.0]
-    )
+    activation = "tanh" if len(spec.observation_shape) == 1 else "relu"
+    network = make_network(outer, spec, settings.hidden, spec.actions + 1, activation, layer=layer)
+    gains = jnp.append(jnp.full(spec.actions, 0.01), 1.0)
+    output = gains * orthogonal_dense(last, settings.hidden[-1], spec.actions + 1).weight
     return eqx.tree_at(lambda network: network.output.weight, network, output)
 
 
-def look(network: ConvNet, images: Array) -> tuple[Float[Array, "n actions"], Float[Array, " n"]]:
-    """(log-probabilities, values) for images [n, stack, height, width]."""
-    out = network(as_inputs(jnp.moveaxis(images, 1, -1)))
+def look(network: Network, seen: Array) -> tuple[Float[Array, "n actions"], Float[Array, " n"]]:
+    """(log-probabilities, values) for rows of numbers, or images [n, stack, height, width]."""
+    out = network(as_inputs(jnp.moveaxis(seen, 1, -1)) if seen.ndim == 4 else seen)
     return jax.nn.log_softmax(out[:, :-1]), out[:, -1]
 
 
 @jax.jit
-def act(network: ConvNet, key: PRNGKeyArray, images: Array) -> tuple[Array, Array, Array]:
+def act(network: Network, key: PRNGKeyArray, seen: Array) -> tuple[Array, Array, Array]:
     """Drawn actions, their log-probabilities, and the values."""
-    logs, value = look(network, images)
+    logs, value = look(network, seen)
     action = jax.random.categorical(key, logs)
     return action, jnp.take_along_axis(logs, action[:, None], axis=1)[:, 0], value
 
@@ -124,23 +119,23 @@ def advantages(rollout: Rollout, after: Float[Array, " games"], settings: Settin
 
 @partial(jax.jit, static_argnames=("settings", "optimiser"), donate_argnums=(0, 1))
 def learn(
-    network: ConvNet,
+    network: Network,
     optimiser_state: optax.OptState,
     key: PRNGKeyArray,
     rollouts: tuple[Rollout, ...],
     after: tuple[Array, ...],
     settings: Settings,
     optimiser: optax.GradientTransformationExtraArgs,
-) -> tuple[ConvNet, optax.OptState, dict[str, Array]]:
+) -> tuple[Network, optax.OptState, dict[str, Array]]:
     """A few passes over what was collected."""
     gained = [advantages(rollout, value, settings) for rollout, value in zip(rollouts, after, strict=True)]
     flat = lambda arrays: jnp.concatenate([a.reshape(-1, *a.shape[2:]) for a in arrays])  # noqa: E731
-    image, action, old, value, *_ = (flat(column) for column in zip(*rollouts, strict=True))
+    seen, action, old, value, *_ = (flat(column) for column in zip(*rollouts, strict=True))
     advantage = flat(gained)
     goal = advantage + value
 
-    def loss(network: ConvNet, rows: Array) -> tuple[Array, dict[str, Array]]:
-        logs, found = look(network, image[rows])
+    def loss(network: Network, rows: Array) -> tuple[Array, dict[str, Array]]:
+        logs, found = look(network, seen[rows])
         ratio = jnp.exp(jnp.take_along_axis(logs, action[rows, None], axis=1)[:, 0] - old[rows])
         mine = advantage[rows]
         mine = (mine - mine.mean()) / (mine.std() + 1e-8)
@@ -166,41 +161,83 @@ def learn(
     return network, optimiser_state, {name: values.mean() for name, values in metrics.items()}
 
 
-class Group:
-    """Some of the games: what they show, and the score of each so far."""
+class Group(Protocol):
+    """Some of the games under way."""
 
-    def __init__(self, games: int, seed: int, threads: int) -> None:
-        self.envs = atari.vector(games, threads, life_loss_info=True)
-        image, info = self.envs.reset(seed=np.arange(seed, seed + games))
-        self.image = image
+    seen: np.ndarray
+    finished: list[float]  # scores of whole games
+
+    def send(self, action: np.ndarray) -> None:
+        """Let the games move."""
+
+    def receive(self) -> tuple[np.ndarray, np.ndarray]:
+        """(rewards to learn from, what counts as an end); `seen` is what they show now."""
+
+
+class Atari:
+    """Games of BeamRider."""
+
+    def __init__(self, games: int, seed: int) -> None:
+        self.vector = atari.vector(games, life_loss_info=True)
+        self.seen, info = self.vector.reset(seed=np.arange(seed, seed + games))
         self.frame = info["episode_frame_number"].copy()
         self.score = np.zeros(games)
         self.finished: list[float] = []
 
     def send(self, action: np.ndarray) -> None:
-        self.envs.send(action.astype(np.int32))
+        self.vector.send(action.astype(np.int32))
 
     def receive(self) -> tuple[np.ndarray, np.ndarray]:
-        """(rewards clipped to their sign, which games lost a life); `image` is what they show now."""
-        self.image, reward, ended, _, info = self.envs.recv()
+        self.seen, reward, ended, cut, info = self.vector.recv()
         self.score += reward
-        over = ended & (info["episode_frame_number"] < self.frame)
+        over = (ended | cut) & (info["episode_frame_number"] < self.frame)
         self.frame = info["episode_frame_number"].copy()
         self.finished += self.score[over].tolist()
         self.score[over] = 0
-        return np.sign(reward).astype(np.float32), ended.astype(np.float32)
+        return np.sign(reward).astype(np.float32), (ended | cut).astype(np.float32)
+
+
+class Lander:
+    """Episodes of LunarLander."""
+
+    def __init__(self, games: int, seed: int) -> None:
+        self.steppers = [lockstep.stepper(lockstep.make("LunarLander-v3")) for _ in range(games)]
+        first = [stepper.environment.reset(seed=seed + number)[0] for number, stepper in enumerate(self.steppers)]
+        self.seen = np.array(first, np.float32)
+        self.time, self.score = np.zeros(games, int), np.zeros(games)
+        self.finished: list[float] = []
+
+    def send(self, action: np.ndarray) -> None:
+        self.action = action.tolist()
+
+    def receive(self) -> tuple[np.ndarray, np.ndarray]:
+        self.seen, rewards, ends = self.seen.copy(), np.zeros(len(self.action)), np.zeros(len(self.action))
+        self.time += 1
+        for number, (stepper, action) in enumerate(zip(self.steppers, self.action, strict=True)):
+            seen, rewards[number], ended, _, _ = stepper.environment.step(action)
+            self.score[number] += rewards[number]
+            if ended or self.time[number] >= stepper.limit:
+                ends[number], self.time[number] = 1, 0
+                self.finished.append(float(self.score[number]))
+                self.score[number] = 0
+                seen, _ = stepper.environment.reset()
+            self.seen[number] = seen
+        return rewards.astype(np.float32) / 20, ends.astype(np.float32)
+
+
+GROUP: dict[str, Callable[[int, int], Group]] = {"LunarLander-v3": Lander, atari.BEAM_RIDER: Atari}
 
 
 def collect(
-    network: ConvNet, groups: list[Group], key: PRNGKeyArray, steps: int
+    network: Network, groups: list[Group], key: PRNGKeyArray, steps: int
 ) -> tuple[tuple[Rollout, ...], tuple[Array, ...]]:
     """A round of play: (what each group collected, the values where it stopped)."""
     columns: list[list[list[Any]]] = [[[] for _ in Rollout._fields] for _ in groups]
 
     def decide(number: int, group: Group, kept: list[list[Any]], time: int) -> None:
-        image = jnp.asarray(group.image)
-        chosen = act(network, jax.random.fold_in(key, time * GROUPS + number), image)
-        for column, value in zip(kept, (image, *chosen), strict=False):
+        seen = jnp.asarray(group.seen)
+        chosen = act(network, jax.random.fold_in(key, time * GROUPS + number), seen)
+        for column, value in zip(kept, (seen, *chosen), strict=False):
             column.append(value)
         group.send(np.asarray(chosen[0]))
 
@@ -213,16 +250,16 @@ def collect(
             kept[5].append(ended)
             if time_ < steps:
                 decide(number, group, kept, time_)
-    after = tuple(act(network, key, jnp.asarray(group.image))[2] for group in groups)
+    after = tuple(act(network, key, jnp.asarray(group.seen))[2] for group in groups)
     stacked = (Rollout(*(jnp.stack([jnp.asarray(v) for v in column]) for column in kept)) for kept in columns)
     return tuple(stacked), after
 
 
 def train(
-    settings: Settings, checkpoint: Checkpoint, threads: int, seconds: float, say: Callable[[str], None]
-) -> tuple[ConvNet, int]:
+    environment: str, settings: Settings, checkpoint: Checkpoint, seconds: float, say: Callable[[str], None]
+) -> tuple[Network, int]:
     """(the network, the decisions made); stops early when `seconds` are over."""
-    spec = environments.get(atari.BEAM_RIDER).spec
+    spec = environments.get(environment).spec
     rounds = settings.decisions // (settings.games * settings.steps)
     gradients = rounds * settings.epochs * settings.games * settings.steps // settings.batch
     schedule = optax.linear_schedule(settings.learning_rate, 0.0, gradients)
@@ -236,7 +273,7 @@ def train(
         say(f"taken up after round {done} of {rounds}")
     share = settings.games // GROUPS
     first = [settings.seed + done * settings.games + number * share for number in range(GROUPS)]
-    groups = [Group(share, seed, threads) for seed in first]
+    groups = [GROUP[environment](share, seed) for seed in first]
     started, shown = time.monotonic(), time.monotonic()
     begun = done
     while done < rounds and time.monotonic() - started < seconds:
@@ -259,7 +296,7 @@ def train(
     return network, done * settings.games * settings.steps
 
 
-def acting(network: ConvNet, sharpness: float) -> ConvNet:
+def acting(network: Network, sharpness: float) -> Network:
     """The network without its value."""
     last = network.output
     kept = sharpness * last.weight[:, :-1], sharpness * last.bias[:-1]
@@ -268,37 +305,52 @@ def acting(network: ConvNet, sharpness: float) -> ConvNet:
 
 @dataclass(frozen=True)
 class Command:
-    """Train the demonstrator for BeamRider, and export it."""
+    """Train one of the demonstrators that ship, and export it."""
 
+    environment: tyro.conf.Positional[str]
+    """LunarLander-v3 or BeamRiderNoFrameskip-v4."""
     out: Path
-    """Folder in which the policy folder BeamRiderNoFrameskip-v4-ppo is written."""
-    settings: tyro.conf.OmitArgPrefixes[Settings]
+    """Folder in which the policy folder ENVIRONMENT-ppo is written."""
+    set: tuple[str, ...] = ()
+    """Settings changed, as name=value: decisions=1000000."""
     seconds: float = float("inf")
     """Stop after so many seconds; the next call goes on."""
-    threads: int = 0
-    """Threads that play, of each of two groups; 0: one a core."""
+
+
+def changed(settings: Settings, words: tuple[str, ...]) -> Settings:
+    """Settings with numbers changed as name=value."""
+    kinds = {field.name: type(getattr(settings, field.name)) for field in fields(settings)}
+    changes = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if kinds.get(name) not in (int, float):
+            raise UserError(f"--set {word}: name one of the numbers {', '.join(kinds)} and its value.")
+        changes[name] = kinds[name](text)
+    return replace(settings, **changes)
 
 
 def main() -> None:
     """Train, export, and say where."""
-    command = tyro.cli(Command, prog="python -m sbil.demonstrators.train_atari")
+    command = tyro.cli(Command, prog="python -m sbil.demonstrators.train_ppo")
+    if command.environment not in SETTINGS:
+        raise unknown("environment to train in", command.environment, SETTINGS)
+    settings = changed(SETTINGS[command.environment], command.set)
     command.out.mkdir(parents=True, exist_ok=True)
-    folder = command.out / f"{atari.BEAM_RIDER}-ppo"
+    folder = command.out / f"{command.environment}-ppo"
     # More decisions than before continue a training: the learning rate falls on a flatter line from then on.
-    checkpoint = Checkpoint.beside(folder, {**asdict(command.settings), "decisions": 0, "sharpness": 0})
+    checkpoint = Checkpoint.beside(folder, {**asdict(settings), "decisions": 0, "sharpness": 0})
     say = lambda text: print(text, flush=True)  # noqa: E731
-    network, decisions = train(command.settings, checkpoint, command.threads, command.seconds, say)
-    task = environments.get(atari.BEAM_RIDER)
+    network, decisions = train(command.environment, settings, checkpoint, command.seconds, say)
+    task = environments.get(command.environment)
     provenance = {
         "environment": task.name,
         "algorithm": "ppo",
-        "trained_by": "sbil.demonstrators.train_atari",
-        **asdict(command.settings),
+        "trained_by": "sbil.demonstrators.train_ppo",
+        **asdict(settings),
         "decisions_made": decisions,
     }
-    Policy(acting(network, command.settings.sharpness), (), task.action_names, provenance=provenance).save(
-        folder, overwrite=True
-    )
+    acts = acting(network, settings.sharpness)
+    Policy(acts, task.observation_names, task.action_names, provenance=provenance).save(folder, overwrite=True)
     say(f"wrote {folder} after {decisions} decisions")
 
 
