@@ -30,6 +30,7 @@ SHOWN = (
     "CartPole-v1-dqn-greedy-thin20",
     "CartPole-v1-dqn-greedy-thin1",
     "Acrobot-v1-ppo-sampled-thin1",
+    "LunarLander-v3-ppo-greedy-thin1",
 )
 # The cells of the README's table: file, size, heading.
 HEADLINE = (
@@ -40,6 +41,8 @@ HEADLINE = (
     (SHOWN[2], 15, "CartPole, DQN, n = 15"),
     (SHOWN[3], 3, "CartPole, DQN, every step, n = 3"),
     (SHOWN[4], 1, "Acrobot, PPO sampled, n = 1"),
+    (SHOWN[5], 1, "LunarLander, n = 1"),
+    (SHOWN[5], 7, "LunarLander, n = 7"),
 )
 
 
