@@ -183,8 +183,16 @@ def _bounds(states: Float[Array, "rows inputs"], mask: Bool[Array, " rows"]) -> 
 
 
 def spec_of(demonstrations: Demonstrations) -> Spec:
-    """The shape of the task that demonstrations are of."""
-    return Spec(tuple(demonstrations.observation_shape), len(demonstrations.action_names))
+    """The shape of the task that demonstrations are of; what no network here reads is refused."""
+    spec = Spec(tuple(demonstrations.observation_shape), len(demonstrations.action_names))
+    if len(spec.observation_shape) == 2:
+        raise UserError(
+            f"frames of {spec.observation_shape} need to be stacked: give the demonstrations stack=1 or more."
+        )
+    features_of(spec)
+    if len(spec.observation_shape) == 3 and demonstrations.trajectories[0].observations.dtype != np.uint8:
+        raise UserError("images must be bytes (uint8, 0 to 255); convert them.")
+    return spec
 
 
 def make_pool(demonstrations: Demonstrations) -> Pool:

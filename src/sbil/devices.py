@@ -41,6 +41,8 @@ def memory() -> int:
     """The bytes to plan with: most of what a GPU offers, or half of the main memory, which all CPU devices share."""
     if stats := jax.local_devices()[0].memory_stats():
         return int(0.8 * stats["bytes_limit"])
+    if not hasattr(os, "sysconf"):
+        return 4 << 30
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 

@@ -123,7 +123,7 @@ def fit_watched(
 
 def fingerprint(demonstrations: Demonstrations) -> str:
     """The SHA-256 of what is learned from: observations, actions and ends of all trajectories."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"stack {demonstrations.stack}".encode() if demonstrations.stack else b"")
     for trajectory in demonstrations.trajectories:
         ends: Any = (len(trajectory), trajectory.observations.shape, trajectory.terminal, trajectory.truncated)
         digest.update(repr(ends).encode())

@@ -86,10 +86,12 @@ class Policy:
                 f"{images.shape}."
             )
         rows = images.reshape(-1, *network.shape)
-        full = -(-len(rows) // IMAGES) * IMAGES  # in batches of one size, which round alike
-        batches = np.concatenate([rows, np.zeros((full - len(rows), *network.shape), np.uint8)])
-        parts = [np.asarray(_see(network, batches[i : i + IMAGES])) for i in range(0, full, IMAGES)]
-        logits = np.concatenate(parts)[: len(rows)]
+        parts = []
+        for start in range(0, len(rows), IMAGES):
+            batch = rows[start : start + IMAGES]
+            padding = np.zeros((IMAGES - len(batch), *network.shape), np.uint8)  # batches of one size round alike
+            parts.append(np.asarray(_see(network, np.concatenate([batch, padding])))[: len(batch)])
+        logits = np.concatenate(parts) if parts else np.zeros((0, len(self.action_names)), np.float32)
         return logits[0] if images.ndim == 3 else logits
 
     def act(self, observations: ArrayLike) -> np.ndarray:

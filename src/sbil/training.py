@@ -79,8 +79,7 @@ class Trained(NamedTuple):
 def room_for(make: Make, spec: Spec, config: Any, dataset: Dataset) -> int:
     """How many runs the devices hold at once, at least 1: an estimate that leaves room. Of rows of numbers, any.
 
-    A run holds its state, twice while it moves on, and what its networks make of a batch. Measured with EDM on images
-    of 84 x 84 x 4: 1.3 GB a run.
+    A run is taken to need three times its state, and what its networks make of a batch.
     """
     if not dataset.pool.images:
         return sys.maxsize

@@ -291,7 +291,8 @@ def test_bad_names(capsys, folder, demos, policy):
     )
     assert "'batch' parameter" in refusal(capsys, "train", "bc", "--set", "batch=2.5", "--data", demos, "--out", out)
     assert "CartPole-v1" in refusal(capsys, "evaluate", policy, "--env", "CartPole-v2")
-    dqn = ("demos", "collect", "--env", "CartPole-v1", "--demonstrator", "dqn", "--out", folder / "dqn.npz")
+    dqn = ("demos", "collect", "--env", "CartPole-v1", "--demonstrator", "dqn", "--mode", "sampled")
+    dqn = (*dqn, "--out", folder / "dqn.npz")
     assert "no mode 'sampled'" in refusal(capsys, *dqn)
     assert "Acrobot-v1" in refusal(capsys, "evaluate", policy, "--env", "Acrobot-v1")
     assert "demonstrator" in refusal(

@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 
+from sbil.cli import reproduce
 from sbil.cli.reproduce import Command, executor, experiments
 from sbil.errors import UserError
 from sbil.experiments import Cell, Experiment, Method
 from sbil.experiments.experiment import cells_of
-from sbil.experiments.paper import PROTOCOLS, protocol
+from sbil.experiments.paper import NEEDS_A_GPU, PROTOCOLS, protocol
 
 PAPER = {"bc", "rcal", "dsfn", "value_dice", "edm:paper"}
 
@@ -25,12 +26,13 @@ def asked(tmp_path):
 def test_protocols_hold_every_method_of_the_paper_at_every_size_with_its_numbers_of_runs(name):
     cells = cells_of(protocol(name))
     main = [cell for cell in cells if not cell.unlabelled]
-    for environment in ("CartPole-v1", "Acrobot-v1"):
+    for environment in ("CartPole-v1", "Acrobot-v1", "LunarLander-v3"):
         here = [cell for cell in main if cell.environment == environment]
         assert {str(cell.method) for cell in here} > PAPER
         assert {cell.size for cell in here} == {1, 3, 7, 10, 15}
     for cell in cells:
-        assert (cell.draws, cell.initialisations, cell.episodes) == (10, 5, 300)
+        fewer = cell.environment in NEEDS_A_GPU
+        assert (cell.draws, cell.initialisations, cell.episodes) == ((3, 1, 20) if fewer else (10, 5, 300))
         assert cell.fingerprint  # nothing in it is unknown
     states = [cell for cell in cells if cell.unlabelled]
     assert {(cell.environment, cell.size) for cell in states} == {("CartPole-v1", 1)}
@@ -46,10 +48,11 @@ def test_protocols_differ_in_what_is_demonstrated():
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_quick_is_a_part_of_the_full_one_but_for_the_number_of_runs(name):
-    full = {dataclasses.replace(cell, draws=6, initialisations=1) for cell in cells_of(protocol(name))}
-    quick = set(cells_of(protocol(name, quick=True)))
-    assert quick < full
-    assert {cell.environment for cell in quick} == {"CartPole-v1", "Acrobot-v1"}
+    runs = {"draws": 1, "initialisations": 1, "episodes": 1}
+    full = {dataclasses.replace(cell, **runs) for cell in cells_of(protocol(name))}
+    quick = cells_of(protocol(name, quick=True))
+    assert {dataclasses.replace(cell, **runs) for cell in quick} < full
+    assert {cell.environment for cell in quick} == {cell.environment for cell in full}
     assert {cell.updates for cell in quick} == {10_000}  # fewer runs, not shorter ones
 
 
@@ -63,9 +66,23 @@ def test_an_experiment_is_the_product_of_its_parts():
     assert {cell.updates for cell in dataclasses.replace(small, updates=7).cells()} == {7}
 
 
-def test_options_narrow_and_change_the_protocol(asked):
+def test_without_a_gpu_the_images_are_left_out_and_standard_output_stays_clean(asked, monkeypatch, capsys):
+    monkeypatch.setattr(reproduce, "has_gpu", lambda: False)
+    assert {experiment.environment for experiment in asked()} == {"CartPole-v1", "Acrobot-v1", "LunarLander-v3"}
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "BeamRiderNoFrameskip-v4" in shown.err
+    assert len(asked(env="BeamRiderNoFrameskip-v4")) == 1
+    assert len(asked(executor="ray")) == len(protocol("released"))  # the cluster may have some
+
+
+def test_options_narrow_and_change_the_protocol(asked, monkeypatch):
+    monkeypatch.setattr(reproduce, "has_gpu", lambda: True)
     assert tuple(asked()) == protocol("released")
-    assert tuple(asked(protocol="paper", quick=True)) == protocol("paper", quick=True)
+    quick = [experiment.environment for experiment in asked(protocol="paper", quick=True)]
+    assert set(quick) == {"CartPole-v1", "Acrobot-v1"}  # minutes on two cores; others are quick where they are named
+    (lander,) = asked(env="LunarLander-v3", quick=True)
+    assert (lander.environment, lander.sizes) == ("LunarLander-v3", (1, 3))
     (acrobot,) = asked(env="Acrobot-v1")
     assert acrobot.environment == "Acrobot-v1"
     (narrow,) = asked(

@@ -66,6 +66,7 @@ def run(command: Command) -> None:
 def live(command: Command, policy: Any) -> dict[str, Any]:
     """Play, and summarise with an interval over episodes."""
     from sbil import environments
+    from sbil.cli.watch import fits
     from sbil.errors import UserError
     from sbil.evaluation import Policies, call, evaluate
     from sbil.keys import named
@@ -75,18 +76,15 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
     environment = environments.get(str(command.env))
     if policy.standardisation:
         raise UserError("the policy standardises its observations, which live evaluation does not do yet; use --data.")
-    if environment.spec != policy.spec:
-        raise UserError(
-            f"the policy sees {seen(policy.spec)} and has {policy.spec.actions} actions; {environment.name} shows "
-            f"{seen(environment.spec)} and takes {environment.spec.actions}."
-        )
+    fits(policy.spec, environment)
     key = named("sbil evaluate", environment.name, command.seed)
     policies = Policies(call, stack([policy.network]))
     returns = evaluate(environment, policies, key, command.episodes, greedy=not command.sampled)[0]
     low, high = bootstrap(returns)
     source = policy.provenance.get("data", {}).get("provenance", {})
-    known = source.get("environment") == environment.name and "demonstrator" in source
     measured = environments.returns().get(environment.name, {}).get("demonstrators", {})
+    known = source.get("environment") == environment.name
+    known = known and source.get("mode") in measured.get(source.get("demonstrator"), ())
     usual = next(((name, mode) for name in ("ppo", "dqn") for mode in reversed(measured.get(name, ()))), None)
     who = (source["demonstrator"], source["mode"]) if known else usual
     zero, one = environments.scale(environment.name, *who) if who else (math.nan, math.nan)
@@ -101,9 +99,3 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
         "demonstrator": f"{who[1]} {who[0]}" if who else None,
         "scaled": (float(returns.mean()) - zero) / (one - zero) if who else None,
     }
-
-
-def seen(spec: Any) -> str:
-    """What is observed, in words."""
-    shape = spec.observation_shape
-    return f"{shape[0]} numbers" if len(shape) == 1 else f"images of {' x '.join(map(str, shape))}"

@@ -95,6 +95,7 @@ def run(command: Command) -> None:
 
 def experiments(command: Command) -> "list[Experiment]":
     """The experiments of the protocol, narrowed and changed as asked."""
+    from sbil.cli.progress import console
     from sbil.errors import unknown
     from sbil.experiments import Method
     from sbil.experiments.paper import MINUTES, NEEDS_A_GPU, protocol
@@ -102,8 +103,9 @@ def experiments(command: Command) -> "list[Experiment]":
     found = protocol(command.protocol, command.quick)
     if command.env is None and command.quick:
         found = tuple(experiment for experiment in found if experiment.environment in MINUTES)
-    elif command.env is None and not has_gpu():
-        print(f"left out: {', '.join(NEEDS_A_GPU)}, which takes days without a GPU; --env runs it all the same.")
+    elif command.env is None and command.executor == "local" and not has_gpu():
+        left_out = f"left out: {', '.join(NEEDS_A_GPU)}, which takes days without a GPU; --env runs it all the same."
+        console.print(left_out, highlight=False)
         found = tuple(experiment for experiment in found if experiment.environment not in NEEDS_A_GPU)
     elif command.env is not None:
         known = {experiment.environment for experiment in found}
@@ -177,12 +179,16 @@ def run_cells(cells: "Sequence[Cell]", out: Path, execute: "Execute | None" = No
 
     What comes back has one mean return a run: the files keep every episode.
     """
+    from sbil import environments
     from sbil.cli.progress import Board, console, live
     from sbil.experiments.run import run_grid
     from sbil.experiments.store import Store
 
+    # A wrong name or a missing package is found before the first run, not after an hour.
     for cell in cells:
-        _ = cell.fingerprint  # a wrong name is found before the first run, not after an hour
+        _ = cell.fingerprint
+    for name in {cell.environment for cell in cells}:
+        environments.require(name)
     finished: dict[Cell, Result] = {}
     board = Board(cells)
     try:

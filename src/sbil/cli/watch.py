@@ -54,7 +54,7 @@ def run(command: Command) -> None:
 
     environment = environments.get(command.env)
     policy = Policy.load(command.policy)
-    _fits(policy, environment)
+    fits(policy.spec, environment)
     algorithm = policy.provenance.get("algorithm")
     name = (f"{algorithm} policy " if algorithm else "policy ") + command.policy.resolve().name
     players = [film.Player(name, policy, greedy=not command.sampled)]
@@ -94,13 +94,14 @@ def _check(command: Command) -> None:
         raise UserError("give --against NAME to show a demonstrator, or --alone to show none (one of them).")
 
 
-def _fits(policy: Any, environment: "Task") -> None:
+def fits(ours: Any, environment: "Task") -> None:
+    """Refuse an environment whose observations or actions are not those a policy is made for."""
     from sbil.errors import UserError
 
     def seen(shape: tuple[int, ...]) -> str:
         return f"{shape[0]} numbers" if len(shape) == 1 else f"images of {' x '.join(map(str, shape))}"
 
-    ours, theirs = policy.spec, environment.spec
+    theirs = environment.spec
     if ours != theirs:
         raise UserError(
             f"the policy sees {seen(ours.observation_shape)} and has {ours.actions} actions; {environment.name} shows "

@@ -89,6 +89,9 @@ class Demonstrations:
             )
         if self.stack < 0 or (self.stack and (len(shape) != 2 or self.trajectories[0].observations.dtype != np.uint8)):
             raise UserError(f"stack is for uint8 frames of height x width. Got stack {self.stack}, frames {shape}.")
+        images = {trajectory.observations.dtype == np.uint8 for trajectory in self.trajectories}
+        if len(images) > 1:
+            raise UserError("some trajectories hold bytes (uint8) and others do not; bring all in one type.")
         for index, trajectory in enumerate(self.trajectories):
             _check(trajectory, f"trajectory {index}", shape, len(self.action_names))
 

@@ -9,6 +9,7 @@ the network looks at one, the other moves. Training that was interrupted, or tha
 taken up from its checkpoint.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
@@ -320,13 +321,20 @@ class Command:
 def changed(settings: Settings, words: tuple[str, ...]) -> Settings:
     """Settings with numbers changed as name=value."""
     kinds = {field.name: type(getattr(settings, field.name)) for field in fields(settings)}
-    changes = {}
+    changes: dict[str, Any] = {}
     for word in words:
         name, _, text = word.partition("=")
-        if kinds.get(name) not in (int, float):
-            raise UserError(f"--set {word}: name one of the numbers {', '.join(kinds)} and its value.")
-        changes[name] = kinds[name](text)
-    return replace(settings, **changes)
+        numbers = [name for name, kind in kinds.items() if kind in (int, float)]
+        try:
+            changes[name] = kinds[name](float(text)) if name in numbers else None
+        except ValueError:
+            changes[name] = None
+        if changes[name] is None:
+            raise UserError(f"--set {word}: name one of the numbers {', '.join(numbers)} and its value.")
+    new = replace(settings, **changes)
+    if new.games % GROUPS or new.epochs * new.games * new.steps % new.batch:
+        raise UserError(f"games must be even, and batch {new.batch} divide epochs x games x steps.")
+    return new
 
 
 def main() -> None:
@@ -355,4 +363,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"train_ppo: {error}")

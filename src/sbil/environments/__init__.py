@@ -24,8 +24,17 @@ def get(name: str) -> Environment | HostEnvironment:
         return ENVIRONMENTS[name]
     others = registry()
     if name not in others and (not others or get_close_matches(name, ENVIRONMENTS)):
-        raise unknown("environment", name, ENVIRONMENTS)
+        wrong = unknown("environment", name, ENVIRONMENTS)
+        more = "" if others else ' Others need gymnasium: pip install "sbil[envs]".'
+        raise UserError(f"{wrong}{more}")
     return from_gymnasium(name)
+
+
+def require(name: str) -> None:
+    """Refuse an environment that cannot be played here, naming what to install."""
+    environment = get(name)
+    if isinstance(environment, HostEnvironment):
+        environment.check()
 
 
 @cache
@@ -51,4 +60,4 @@ def scale(environment: str, demonstrator: str, mode: str) -> tuple[float, float]
     return measured["random network"]["mean"], measured["demonstrators"][demonstrator][mode]["mean"]
 
 
-__all__ = ["ENVIRONMENTS", "Environment", "HostEnvironment", "get", "returns", "scale"]
+__all__ = ["ENVIRONMENTS", "Environment", "HostEnvironment", "get", "require", "returns", "scale"]

@@ -47,7 +47,8 @@ class Play(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class HostEnvironment(Task):
-    """An environment of a simulator outside JAX. An episode depends on its seed and its policy alone."""
+    """An environment of a simulator outside JAX."""
 
     play: Play
+    check: Callable[[], None]  # refuses where the simulator is not installed
     stack: int = 0  # how many frames make an observation; 0: observations are rows of numbers

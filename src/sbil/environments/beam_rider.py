@@ -11,6 +11,7 @@ BEAM_RIDER = HostEnvironment(
     observation_names=(),
     action_names=("nothing", "fire", "up", "right", "left", "up right", "up left", "fire right", "fire left"),
     play=atari.play,
+    check=atari.check,
     stack=atari.STACK,
     demonstrations=50,  # of some 2,000 frames each, 0.7 GB
 )

@@ -25,6 +25,7 @@ LUNAR_LANDER = HostEnvironment(
     ),
     action_names=("nothing", "left engine", "main engine", "right engine"),
     play=partial(gym.play, "LunarLander-v3"),
+    check=partial(lockstep.check, "LunarLander-v3"),
 )
 
 
@@ -47,6 +48,7 @@ def from_gymnasium(name: str) -> HostEnvironment:
         observation_names=tuple(f"observation {number}" for number in range(features)),
         action_names=tuple(f"action {number}" for number in range(actions)),
         play=partial(gym.play, name, spec=description),
+        check=partial(lockstep.check, name, description),
     )
 
 

@@ -14,8 +14,9 @@ def agreement(policy: Policy, demonstrations: Demonstrations, thin: int = 1, thi
             f"the policy chooses among {list(policy.action_names)}, these demonstrations among "
             f"{list(demonstrations.action_names)}; bring demonstrations of the same task."
         )
-    steps = demonstrations.flat(thin, thin_offset)
-    logits = policy.logits(steps.observation).astype(np.float64)
+    parts = [demonstrations.select([index]) for index in range(len(demonstrations))]  # stacked frames are large
+    logits = np.concatenate([policy.logits(part.flat(thin, thin_offset).observation) for part in parts])
+    logits, steps = logits.astype(np.float64), demonstrations.decisions(thin, thin_offset)
     log_sum = np.log(np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)) + logits.max(axis=1)
     chosen = logits[np.arange(len(logits)), steps.action]
     counts = np.bincount(steps.action, minlength=len(policy.action_names))

@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sbil.environments.base import Task
 from sbil.errors import UserError
-from sbil.host import atari
+from sbil.host import atari, lockstep
 
 SHORTEST, LONGEST = 1.0, 60.0  # seconds of film
 FASTEST = 25.0  # frames of film a second
@@ -178,10 +178,12 @@ class _Gymnasium:
 
         self.name = name
         try:
-            self.env = gymnasium.make(name, render_mode="rgb_array" if filming else None)
+            self.env = gymnasium.make(name, render_mode="rgb_array") if filming else lockstep.make(name)
         except gymnasium.error.DependencyNotInstalled as error:
             raise _missing(name, error) from None
-        self.rate = float(self.env.metadata["render_fps"])
+        except TypeError:
+            raise UserError(f"{name} cannot be filmed: it takes no render_mode.") from None
+        self.rate = float(self.env.metadata.get("render_fps", 30))
 
     def reset(self, seed: int) -> np.ndarray:
         return np.asarray(self.env.reset(seed=seed)[0])
@@ -194,7 +196,10 @@ class _Gymnasium:
         import gymnasium
 
         try:
-            return Image.fromarray(self.env.render())
+            picture = self.env.render()
+            if not isinstance(picture, np.ndarray):
+                raise UserError(f"{self.name} cannot be filmed: it draws no picture.")
+            return Image.fromarray(picture)
         except gymnasium.error.DependencyNotInstalled as error:
             raise _missing(self.name, error) from None
 
@@ -238,7 +243,7 @@ def cut_to(seconds: float, steps: int, rate: float) -> Cut:
     duration = round(100 * real / rate) * 10  # GIF counts in hundredths of a second
     last = round(100 * min(HOLD, seconds / 4)) * 10
     room = int((seconds * 1000 - last) // duration) + 1
-    every = max(real, ceil(steps / (room - 1)))
+    every = max(real, ceil(steps / max(room - 1, 1)))
     frames = 1 + ceil(steps / every)
     return Cut(every, frames, duration, last, every / rate * 1000 / duration)
 

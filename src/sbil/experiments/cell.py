@@ -108,7 +108,7 @@ class Cell:
 
 @lru_cache(maxsize=8)
 def demonstrations_for(environment: str, demonstrator: str, mode: str) -> Any:
-    """The pool that the draws of an experiment are taken from, collected anew (it takes a second)."""
+    """The pool that the draws of an experiment are taken from, collected anew."""
     from sbil import demonstrators, environments
 
     policy, task = demonstrators.get(f"{environment}-{demonstrator}"), environments.get(environment)

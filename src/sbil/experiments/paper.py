@@ -4,8 +4,9 @@ released: as its authors' code runs them. Demonstrators act by drawing from PPO'
     environment of that code, every 20th step is kept.
 paper: as its text says. A greedy DQN demonstrates CartPole, PPO Acrobot; nothing is thinned.
 
-LunarLander and BeamRider are the same in both: PPO, greedy in the first (drawing its actions it lands worse than the
-paper's) and sampled in the second, nothing thinned. BeamRider has 3 runs a cell and 20 games a run: BC, RCAL and EDM.
+LunarLander and BeamRider are the same in both: PPO, greedy in the first (the same mean as sampled, half its spread) and
+sampled in the second (greedy games repeat each other), nothing thinned. BeamRider has 3 runs a cell and 20 games a run:
+BC, RCAL and EDM.
 
 Both compare every method of the paper's table, EDM in its three forms (our default, the loss as printed, the settings
 of the authors' code) and BC with weight decay, the control that the paper lacks. The second experiment is the paper's

@@ -99,7 +99,7 @@ def card(name: str, policy: Policy, measured: dict[str, Any]) -> str:
 A demonstrator for {settings["environment"]}, trained by reinforcement learning with {settings["algorithm"]}:
 
     {command(name, settings)}
-
+{stopped(settings)}
 Returns, measured by `python -m sbil.experiments.returns`:
 
 | actions | mean | sd | min | max | episodes |
@@ -115,6 +115,14 @@ Trained with:
 It is here to be imitated. It was chosen by its return in the environment, as demonstrators are; nothing that
 learns from it may be.
 """
+
+
+def stopped(settings: Mapping[str, Any]) -> str:
+    """What is to be known of a training that did not run to its end."""
+    made, asked = settings.get("decisions_made", 0), settings.get("decisions", 0)
+    if made >= asked - settings.get("games", 0) * settings.get("steps", 0):
+        return ""
+    return f"\nIt was stopped (`--seconds`) after {made:,} of {asked:,} decisions.\n"
 
 
 def command(name: str, settings: Mapping[str, Any]) -> str:

@@ -120,8 +120,10 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     points = np.array([], int)
     done = 0
     room = room_for(entry.make, spec, configs[0], dataset)
+    parts = [part for kind in alike(configs) for part in evenly_split(kind, room)]
+    largest = max(map(len, parts)) if len(runs) > room else len(runs)
     note = f"{len(runs)} runs in groups of at most {room}, which memory holds" if len(runs) > room else ""
-    for members in (part for kind in alike(configs) for part in evenly_split(kind, room)):
+    for members in parts:
 
         def report(latest: Report, done: int = done, count: int = len(members)) -> None:
             if watch:
@@ -143,12 +145,12 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
         seconds["evaluation"] += time.perf_counter() - started
         done += len(members)
         del trained, policies  # before the next group asks for memory
-    made_by = {**versions(), "commit": commit(), **devices.describe(len(runs))}
+    made_by = {**versions(), "commit": commit(), **devices.describe(largest)}
     texts = [json.dumps(algorithms.settings_of(config), sort_keys=True) for config in configs]
     names = {cell: list(cell.candidates) for cell in cells}
     choices = [names[cell][number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
     ends = np.cumsum([len(cell.runs) for cell in cells])
-    parts = [slice(end - len(cell.runs), end) for cell, end in zip(cells, ends, strict=True)]
+    slices = [slice(end - len(cell.runs), end) for cell, end in zip(cells, ends, strict=True)]
     return [
         Result(
             cell,
@@ -163,7 +165,7 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
             made_by,
             cell.fingerprint,
         )
-        for cell, part in zip(cells, parts, strict=True)
+        for cell, part in zip(cells, slices, strict=True)
     ]
 
 

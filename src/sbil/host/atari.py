@@ -53,6 +53,11 @@ def vector(games: int, threads: int = 0, **options: Any) -> Any:
     return AtariVectorEnv(ROM, games, num_threads=min(threads or cores(), games), **(usual | options))
 
 
+def check() -> None:
+    """Refuse where ale-py is not installed."""
+    vector(1)
+
+
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -94,7 +99,7 @@ class Hall:
             self._note(np.flatnonzero(self.busy & ~(terminal | truncated)), self.image)
             if len(over):
                 self._note(over, info["final_obs"])
-        finished = [(self.games[m], float(self.total[m]), self._recorded(m, bool(terminal[m]))) for m in over]
+        finished = [(self.games[m], float(self.total[m]), self._recorded(int(m), bool(terminal[m]))) for m in over]
         renewed = np.zeros(len(self.games), bool)
         for machine, game in zip(over, self.waiting, strict=False):
             self.games[machine], renewed[machine] = game, True
@@ -137,7 +142,11 @@ def _choose(networks: Any, policy: Array, image: Array, seeds: Array, time: Arra
 
 
 def play(networks: Any, seeds: np.ndarray, *, greedy: bool, record: bool = False) -> Played:
-    """R networks play a game a seed, all through two halls: while one moves, the networks look at the other."""
+    """R networks play a game a seed, all through two halls: while one moves, the networks look at the other.
+
+    A game depends on its network and its seed; but networks round differently by how many games they look at, so a near
+    tie between two actions may fall otherwise in other company.
+    """
     runs, games = seeds.shape
     waiting = iter([(run, game) for run in range(runs) for game in range(games)])
     machines = min(MACHINES, runs * games)

@@ -46,6 +46,11 @@ def make(name: str, spec: str | None = None) -> Any:
         ) from None
 
 
+def check(name: str, spec: str | None = None) -> None:
+    """Refuse an environment that cannot be made here."""
+    make(name, spec).close()
+
+
 def stepper(environment: Any) -> Stepper:
     """Without the wrappers that only count steps and check the order of calls: lockstep does both."""
     from gymnasium.wrappers import OrderEnforcing, TimeLimit
