@@ -19,6 +19,7 @@ from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.evaluation.agreement import agreement
 from sbil.experiments.run import evenly_split
+from sbil.fitting import fingerprint
 from sbil.networks import (
     KERNELS,
     MLP,
@@ -109,6 +110,20 @@ def test_a_stack_is_for_frames_of_bytes(frames, kind):
 def test_other_shapes_are_refused():
     with pytest.raises(UserError, match="rows of numbers, or images"):
         features_of(Spec((4, 4), 2))
+    taken = np.zeros(2, np.int32)
+    frames = Trajectory(np.zeros((2, 40, 40), np.uint8), taken)
+    with pytest.raises(UserError, match="stack=1"):
+        spec_of(Demonstrations((frames,), ("a",)))
+    assert spec_of(Demonstrations((frames,), ("a",), stack=1)).observation_shape == (40, 40, 1)
+    with pytest.raises(UserError, match="uint8"):
+        spec_of(Demonstrations((Trajectory(np.zeros((2, 40, 40, 3), np.float32), taken),), ("a",)))
+    floats = Trajectory(np.zeros((2, 40, 40), np.float32), taken)
+    with pytest.raises(UserError, match="one type"):
+        Demonstrations((frames, floats), ("a",), stack=2)
+
+
+def test_the_stack_is_part_of_the_data():
+    assert fingerprint(recorded(frames=2)) != fingerprint(recorded(frames=4))
 
 
 # Convolutions

@@ -57,7 +57,7 @@ class Checkpoint:
 
     def save(self, done: int, tree: Any, notes: dict[str, Any]) -> None:
         """Write the state after `done` updates, with notes that JSON can hold."""
-        leaves = {f"{i:04d}": np.ascontiguousarray(leaf) for i, leaf in enumerate(jax.tree.leaves(tree))}
+        leaves = {f"{i:04d}": np.array(leaf, order="C") for i, leaf in enumerate(jax.tree.leaves(tree))}
         content = safetensors.numpy.save(leaves, metadata={"identity": self._name, "notes": json.dumps([done, notes])})
         files.write_bytes(self.path, content)
         self._last = time.monotonic()
