@@ -221,14 +221,14 @@ def returns() -> str:
         words = [name, spread(measured["random network"]), printed_spread(theirs, "random")]
         for who, modes in measured["demonstrators"].items():
             for mode, found in modes.items():
-                row = [*words, spread(measured["uniform actions"]), f"{who} {mode}", spread(found)]
+                row = [*words, spread(measured.get("uniform actions")), f"{who} {mode}", spread(found)]
                 lines.append("| " + " | ".join([*row, printed_spread(theirs, "demonstrator")]) + " |")
     return "\n".join(lines) + "\n"
 
 
-def spread(found: dict[str, float]) -> str:
-    """Mean ± standard deviation."""
-    return f"{found['mean']:.1f} ± {found['sd']:.1f}"
+def spread(found: dict[str, float] | None) -> str:
+    """Mean ± standard deviation, where it was measured."""
+    return "" if found is None else f"{found['mean']:.1f} ± {found['sd']:.1f}"
 
 
 def printed_spread(theirs: dict[str, str], what: str) -> str:

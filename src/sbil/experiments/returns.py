@@ -8,7 +8,7 @@ named stays as it was.
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,18 +67,15 @@ def demonstrator(environment: Task, policy: Policy, mode: str) -> np.ndarray:
     return evaluate(environment, Policies(call, stack([policy.network])), key, episodes, greedy=mode == "greedy")
 
 
-def measure(environment: Task) -> dict[str, Any]:
-    """Everything that is known about returns in one environment."""
-    prefix = f"{environment.name}-"
-    experts = {name.removeprefix(prefix): demonstrators.get(name) for name in demonstrators.names() if prefix in name}
-    return {
-        "random network": summary(random_network(environment)),
-        "uniform actions": summary(uniform_actions(environment)),
-        "demonstrators": {
-            name: {mode: summary(demonstrator(environment, policy, mode)) for mode in modes(name)}
-            for name, policy in experts.items()
-        },
-    }
+def parts(environment: Task) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """Everything that is known about returns in one environment, part by part: (where it stands, what was found)."""
+    yield ("random network",), summary(random_network(environment))
+    yield ("uniform actions",), summary(uniform_actions(environment))
+    for name in demonstrators.names():
+        task, algorithm = name.rsplit("-", 1)
+        for mode in modes(algorithm) if task == environment.name else ():
+            found = demonstrator(environment, demonstrators.get(name), mode)
+            yield ("demonstrators", algorithm, mode), summary(found)
 
 
 def modes(name: str) -> tuple[str, ...]:
@@ -133,20 +130,30 @@ def command(name: str, settings: Mapping[str, Any]) -> str:
     return f"python -m {settings['trained_by']} {settings['environment']} --out demonstrators/"
 
 
-def main() -> None:
-    """Measure the environments named, or all, and write the registry and the cards."""
-    asked = sys.argv[1:] or list(environments.ENVIRONMENTS)
-    measured = {**environments.returns(), **{name: measure(environments.get(name)) for name in asked}}
+def write(measured: dict[str, Any]) -> None:
+    """Write the registry."""
     content = {"measured_by": "python -m sbil.experiments.returns", "environments": measured}
     target = Path(environments.__file__).with_name("returns.json")
     files.write_text(target, json.dumps(content, indent=2) + "\n")
+
+
+def main() -> None:
+    """Measure the environments named, or all; write the registry after every part, and the cards."""
+    asked = sys.argv[1:] or list(environments.ENVIRONMENTS)
+    measured = dict(environments.returns())
+    for name in asked:
+        for place, found in parts(environments.get(name)):
+            into = measured.setdefault(name, {})
+            for step in place[:-1]:
+                into = into.setdefault(step, {})
+            into[place[-1]] = found
+            write(measured)
+            print(name, *place, json.dumps(found), flush=True)
     for name in demonstrators.names():
         environment, algorithm = name.rsplit("-", 1)
-        if environment not in asked:
-            continue
-        text = card(name, demonstrators.get(name), measured[environment]["demonstrators"][algorithm])
-        files.write_text(demonstrators.folder() / name / "README.md", text)
-    print(json.dumps(measured, indent=2))
+        if environment in asked:
+            text = card(name, demonstrators.get(name), measured[environment]["demonstrators"][algorithm])
+            files.write_text(demonstrators.folder() / name / "README.md", text)
 
 
 if __name__ == "__main__":

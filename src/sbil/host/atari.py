@@ -77,14 +77,15 @@ class Hall:
         self.image, _ = self.vector.reset(seed=self._seeds(range(machines)))
         self._note(range(machines), self.image)
 
-    def decide(self, networks: Any, greedy: bool) -> Array:
-        """The actions now, not waited for."""
-        policy = np.array([policy for policy, _ in self.games], np.int32)
-        return _choose(networks, policy, self.image, self._seeds(range(len(self.games))), self.time, greedy)
-
-    def send(self, actions: Array) -> None:
-        """Let the games move, not waited for."""
-        self.sent = np.asarray(actions, np.int32)
+    def move(self, networks: Any, greedy: bool) -> None:
+        """Look at the games that are not over, and let them move; the move is not waited for."""
+        places = np.flatnonzero(self.busy)
+        room = 1 << (len(places) - 1).bit_length()  # few shapes to compile
+        shown = np.resize(places, min(room, len(self.games)))
+        policy = np.array([self.games[machine][0] for machine in shown], np.int32)
+        chosen = _choose(networks, policy, self.image[shown], self._seeds(shown), self.time[shown], greedy)
+        self.sent = np.zeros(len(self.games), np.int32)
+        self.sent[places] = np.asarray(chosen)[: len(places)]
         self.vector.send(self.sent)
 
     def receive(self) -> list[tuple[tuple[int, int], float, Recorded | None]]:
@@ -154,13 +155,13 @@ def play(networks: Any, seeds: np.ndarray, *, greedy: bool, record: bool = False
     returns = np.zeros((runs, games))
     episodes: list[list[Any]] = [[None] * games for _ in range(runs)]
     for hall in halls:
-        hall.send(hall.decide(networks, greedy))
+        hall.move(networks, greedy)
     while halls:
         for hall in list(halls):
             for (run, game), score, episode in hall.receive():
                 returns[run, game], episodes[run][game] = score, episode
             if hall.busy.any():
-                hall.send(hall.decide(networks, greedy))
+                hall.move(networks, greedy)
             else:
                 halls.remove(hall)
     return Played(returns, episodes if record else [])
