@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sbil.cli import main
 from sbil.dataset import Dataset, Rows, Transitions
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
@@ -134,3 +135,17 @@ def loaded_or_refused(load: Callable[[Path], Any], path: Path) -> Any:
     except UserError:
         refused(load, path)
         return None
+
+
+def refusal(capsys, *words: object) -> str:
+    """The one line with which a command refuses; anything else fails the test."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as leaving:
+        main([str(word) for word in words])
+    output, error = capsys.readouterr()
+    assert leaving.value.code == 2
+    assert output == ""
+    assert error.startswith("sbil: ")
+    assert error.count("\n") == 1, error
+    assert "Traceback" not in error
+    return error

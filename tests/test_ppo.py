@@ -10,7 +10,8 @@ from sbil import demonstrators, environments
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Spec
 from sbil.demonstrators import train_ppo
-from sbil.demonstrators.train_ppo import SETTINGS, Rollout, act, acting, advantages, begin, changed, learn, look, train
+from sbil.demonstrators.ppo import Rollout, act, acting, advantages, begin, learn, look
+from sbil.demonstrators.train_ppo import SETTINGS, changed, train
 from sbil.errors import UserError
 from sbil.host import lockstep
 

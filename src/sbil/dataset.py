@@ -39,6 +39,11 @@ def as_inputs(images: Array) -> Float[Array, "*batch inputs"]:
     return images.reshape(*images.shape[:-3], -1).astype(jnp.float32) / 127.5 - 1
 
 
+def stacked(frames: Array) -> Float[Array, "*batch inputs"]:
+    """Frames [..., stack, height, width] of bytes as networks see them."""
+    return as_inputs(jnp.moveaxis(frames, -3, -1))
+
+
 class Transitions(NamedTuple):
     """A minibatch of decisions."""
 
@@ -88,16 +93,23 @@ class Pool(NamedTuple):
             return self.observations[rows]
         if self.frames is None:
             return as_inputs(self.observations[rows])
-        return as_inputs(jnp.moveaxis(self.observations[self.frames[rows]], -3, -1))
+        return stacked(self.observations[self.frames[rows]])
+
+    def before(self, steps: Int[Array, "*batch"]) -> Float[Array, "*batch inputs"]:
+        """What was observed when the decisions at `steps` were taken."""
+        return self.look(self.row[steps])
+
+    def after(self, steps: Int[Array, "*batch"]) -> Float[Array, "*batch inputs"]:
+        """What followed them; the same again where that is not known."""
+        return self.look(self.row[steps] + self.has_next[steps].astype(self.row.dtype))
 
     def transitions(self, steps: Int[Array, " batch"]) -> Transitions:
         """The decisions at `steps`."""
-        row, has_next = self.row[steps], self.has_next[steps]
         return Transitions(
-            observation=self.look(row),
+            observation=self.before(steps),
             action=self.action[steps],
-            next_observation=self.look(row + has_next.astype(row.dtype)),
-            has_next=has_next,
+            next_observation=self.after(steps),
+            has_next=self.has_next[steps],
             terminal=self.terminal[steps],
             time=self.time[steps],
         )

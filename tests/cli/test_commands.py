@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from probes import refusal
 from sbil import demonstrations
 from sbil.cli import main
 from sbil.demonstrations import Demonstrations, Trajectory
@@ -47,20 +48,6 @@ def policy(folder, demos):
     path = folder / "policy"
     main(["train", "bc", "--data", str(demos), "--out", str(path), "--updates", "300", "--held-out", "0.25"])
     return path
-
-
-def refusal(capsys, *words: str) -> str:
-    """The one line with which a command refuses; anything else fails the test."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as leaving:
-        main([str(word) for word in words])
-    output, error = capsys.readouterr()
-    assert leaving.value.code == 2
-    assert output == ""
-    assert error.startswith("sbil: ")
-    assert error.count("\n") == 1, error
-    assert "Traceback" not in error
-    return error
 
 
 # What works

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from probes import refusal
 from sbil import demonstrators
 from sbil.cli import main
 from sbil.dataset import Spec
@@ -48,20 +49,6 @@ class Stub:
     def check(self, observation) -> None:
         assert observation.shape == self.spec.observation_shape
         assert observation.dtype == (np.uint8 if observation.ndim == 3 else np.float32)
-
-
-def refusal(capsys, *words) -> str:
-    """The one line with which a command refuses; anything else fails the test."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as leaving:
-        main([str(word) for word in words])
-    output, error = capsys.readouterr()
-    assert leaving.value.code == 2
-    assert output == ""
-    assert error.startswith("sbil: ")
-    assert error.count("\n") == 1, error
-    assert "Traceback" not in error
-    return error
 
 
 def durations(content: bytes) -> list[int]:
@@ -208,10 +195,10 @@ def test_refusals(policy, tmp_path, capsys):
 
 
 def test_images_that_do_not_fit():
-    from sbil.cli.watch import fits
+    from sbil.environments import must_fit
 
     with pytest.raises(UserError, match=r"shows images of 84 x 84 x 4 and takes 9"):
-        fits(LANDER.spec, BEAM_RIDER)
+        must_fit(BEAM_RIDER, LANDER.spec)
 
 
 @pytest.mark.parametrize(("package", "task"), [("gymnasium", LANDER), ("ale_py", BEAM_RIDER)])

@@ -62,12 +62,11 @@ class Table(NamedTuple):
 
     def state(self, rows: Int[Array, " batch"]) -> Float[Array, "batch inputs"]:
         """The states at `rows`, standardised."""
-        return self.scaling(self.pool.look(self.pool.row[self.steps[rows]]))
+        return self.scaling(self.pool.before(self.steps[rows]))
 
     def next_state(self, rows: Int[Array, " batch"]) -> Float[Array, "batch inputs"]:
         """What followed them; the same again where that is not known."""
-        steps = self.steps[rows]
-        return self.scaling(self.pool.look(self.pool.row[steps] + self.pool.has_next[steps]))
+        return self.scaling(self.pool.after(self.steps[rows]))
 
     def each(self, function: Callable[[Int[Array, " batch"]], Array]) -> Array:
         """What `function` makes of the numbers of all rows; of images a few at a time, for they are large."""

@@ -66,7 +66,6 @@ def run(command: Command) -> None:
 def live(command: Command, policy: Any) -> dict[str, Any]:
     """Play, and summarise with an interval over episodes."""
     from sbil import environments
-    from sbil.cli.watch import fits
     from sbil.errors import UserError
     from sbil.evaluation import Policies, call, evaluate
     from sbil.keys import named
@@ -76,7 +75,7 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
     environment = environments.get(str(command.env))
     if policy.standardisation:
         raise UserError("the policy standardises its observations, which live evaluation does not do yet; use --data.")
-    fits(policy.spec, environment)
+    environments.must_fit(environment, policy.spec)
     key = named("sbil evaluate", environment.name, command.seed)
     policies = Policies(call, stack([policy.network]))
     returns = evaluate(environment, policies, key, command.episodes, greedy=not command.sampled)[0]

@@ -10,7 +10,7 @@ import tyro
 
 if TYPE_CHECKING:
     from sbil.environments.base import Task
-    from sbil.evaluation.film import Player
+    from sbil.evaluation.stage import Player
 
 EXAMPLES = (
     "sbil watch policy/ --env CartPole-v1 --out policy.gif",
@@ -49,15 +49,15 @@ def run(command: Command) -> None:
     _check(command)
     from sbil import environments, files
     from sbil.cli.progress import bar
-    from sbil.evaluation import film
+    from sbil.evaluation import film, stage
     from sbil.policy import Policy
 
     environment = environments.get(command.env)
     policy = Policy.load(command.policy)
-    fits(policy.spec, environment)
+    environments.must_fit(environment, policy.spec)
     algorithm = policy.provenance.get("algorithm")
     name = (f"{algorithm} policy " if algorithm else "policy ") + command.policy.resolve().name
-    players = [film.Player(name, policy, greedy=not command.sampled)]
+    players = [stage.Player(name, policy, greedy=not command.sampled)]
     if not command.alone:
         players = [*_demonstrator(command, policy, environment), *players]
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
@@ -94,26 +94,11 @@ def _check(command: Command) -> None:
         raise UserError("give --against NAME to show a demonstrator, or --alone to show none (one of them).")
 
 
-def fits(ours: Any, environment: "Task") -> None:
-    """Refuse an environment whose observations or actions are not those a policy is made for."""
-    from sbil.errors import UserError
-
-    def seen(shape: tuple[int, ...]) -> str:
-        return f"{shape[0]} numbers" if len(shape) == 1 else f"images of {' x '.join(map(str, shape))}"
-
-    theirs = environment.spec
-    if ours != theirs:
-        raise UserError(
-            f"the policy sees {seen(ours.observation_shape)} and has {ours.actions} actions; {environment.name} shows "
-            f"{seen(theirs.observation_shape)} and takes {theirs.actions}; give the --env that it was trained for."
-        )
-
-
 def _demonstrator(command: Command, policy: Any, environment: "Task") -> "list[Player]":
     """The one asked for, else the one the policy learned from, else ppo, else none."""
     from sbil import demonstrators, environments
     from sbil.errors import UserError, unknown
-    from sbil.evaluation.film import Player
+    from sbil.evaluation.stage import Player
 
     prefix = f"{environment.name}-"
     shipped = [name.removeprefix(prefix) for name in demonstrators.names() if name.startswith(prefix)]

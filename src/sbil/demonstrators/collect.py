@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.environments import Environment, HostEnvironment
+from sbil.environments import Environment, HostEnvironment, must_fit
 from sbil.errors import UserError
 from sbil.evaluation.live import choose, seeds
 from sbil.keys import named
@@ -29,8 +29,9 @@ def collect(
     """`trajectories` whole episodes of a policy."""
     if trajectories < 1:
         raise UserError(f"trajectories must be a whole number from 1. Got {trajectories}.")
-    if policy.standardisation or policy.spec != environment.spec:
-        raise UserError(f"this policy does not read the observations of {environment.name}.")
+    must_fit(environment, policy.spec)
+    if policy.standardisation:
+        raise UserError(f"this policy standardises what it sees, so it cannot play in {environment.name} yet.")
     key = named("collect", environment.name, seed)
     if isinstance(environment, HostEnvironment):
         numbers = seeds(key[None], trajectories)

@@ -12,154 +12,42 @@ taken up from its checkpoint.
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import tyro
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from sbil import environments
+from sbil.algorithms.base import parse_settings, settings_of
 from sbil.checkpoint import Checkpoint
-from sbil.dataset import Spec, as_inputs
+from sbil.demonstrators.ppo import PPOConfig, Rollout, act, acting, begin, learn
 from sbil.errors import UserError, unknown
 from sbil.host import atari, lockstep
-from sbil.networks import Dense, Network, make_network, orthogonal_dense
+from sbil.networks import Network
 from sbil.policy import Policy
 
 GROUPS = 2
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of PPO."""
-
-    decisions: int  # in all
-    games: int  # played at a time
-    steps: int  # decisions of each game between two rounds of learning
-    batch: int  # decisions a gradient step
-    learning_rate: float  # of Adam at the beginning; it falls to zero in a straight line
-    discount: float
-    trace: float  # lambda of the generalised advantages
-    clip: float  # how far the ratio of probabilities may move
-    hidden: tuple[int, ...]  # of images, convolutions stand for the first
-    sharpness: float  # the policy exported draws from PPO's probabilities to this power
-    epochs: int = 4  # passes over what a round has collected
-    entropy: float = 0.01  # weight of the entropy bonus
-    value: float = 0.5  # weight of the value's loss
-    norm: float = 0.5  # largest norm of a gradient
-    seed: int = 0
-
-
 SETTINGS = {
-    "LunarLander-v3": Settings(3_000_000, 64, 256, 256, 1e-3, 0.999, 0.98, 0.2, (128, 128), 1.0),
-    # Fewer slips than PPO's own draws, and games still differ, which without chance they hardly do.
-    "BeamRiderNoFrameskip-v4": Settings(6_000_000, 256, 32, 512, 3e-4, 0.99, 0.95, 0.1, (0, 256), 2.0),
+    "LunarLander-v3": PPOConfig(),
+    "BeamRiderNoFrameskip-v4": PPOConfig(
+        decisions=6_000_000,
+        games=256,
+        steps=32,
+        batch=512,
+        learning_rate=3e-4,
+        discount=0.99,
+        trace=0.95,
+        clip=0.1,
+        hidden=(256, 256),
+        sharpness=2.0,  # fewer slips than PPO's own draws, and games still differ, which without chance they hardly do
+    ),
 }
-
-
-class Rollout(NamedTuple):
-    """What a round has collected; leading axes are steps and games."""
-
-    seen: Array  # images are uint8 [steps, games, stack, height, width]
-    action: Array
-    log_probability: Array
-    value: Array
-    reward: Array
-    ended: Array
-
-
-def begin(key: PRNGKeyArray, spec: Spec, settings: Settings) -> Network:
-    """One network for both: a logit an action, and last the value."""
-    outer, last = jax.random.split(key)
-
-    def layer(key: PRNGKeyArray, inputs: int, outputs: int) -> Dense:
-        drawn = orthogonal_dense(key, inputs, outputs)
-        return Dense(2**0.5 * drawn.weight, drawn.bias)
-
-    activation = "tanh" if len(spec.observation_shape) == 1 else "relu"
-    network = make_network(outer, spec, settings.hidden, spec.actions + 1, activation, layer=layer)
-    gains = jnp.append(jnp.full(spec.actions, 0.01), 1.0)
-    output = gains * orthogonal_dense(last, settings.hidden[-1], spec.actions + 1).weight
-    return eqx.tree_at(lambda network: network.output.weight, network, output)
-
-
-def look(network: Network, seen: Array) -> tuple[Float[Array, "n actions"], Float[Array, " n"]]:
-    """(log-probabilities, values) for rows of numbers, or images [n, stack, height, width]."""
-    out = network(as_inputs(jnp.moveaxis(seen, 1, -1)) if seen.ndim == 4 else seen)
-    return jax.nn.log_softmax(out[:, :-1]), out[:, -1]
-
-
-@jax.jit
-def act(network: Network, key: PRNGKeyArray, seen: Array) -> tuple[Array, Array, Array]:
-    """Drawn actions, their log-probabilities, and the values."""
-    logs, value = look(network, seen)
-    action = jax.random.categorical(key, logs)
-    return action, jnp.take_along_axis(logs, action[:, None], axis=1)[:, 0], value
-
-
-def advantages(rollout: Rollout, after: Float[Array, " games"], settings: Settings) -> Float[Array, "steps games"]:
-    """Generalised advantages (Schulman et al. 2016); nothing is carried over an end."""
-
-    def back(carry: tuple[Array, Array], step: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        advantage, following = carry
-        reward, value, ended = step
-        goes_on = settings.discount * (1 - ended)
-        advantage = reward + goes_on * following - value + goes_on * settings.trace * advantage
-        return (advantage, value), advantage
-
-    steps = rollout.reward, rollout.value, rollout.ended
-    return jax.lax.scan(back, (jnp.zeros_like(after), after), steps, reverse=True)[1]
-
-
-@partial(jax.jit, static_argnames=("settings", "optimiser"), donate_argnums=(0, 1))
-def learn(
-    network: Network,
-    optimiser_state: optax.OptState,
-    key: PRNGKeyArray,
-    rollouts: tuple[Rollout, ...],
-    after: tuple[Array, ...],
-    settings: Settings,
-    optimiser: optax.GradientTransformationExtraArgs,
-) -> tuple[Network, optax.OptState, dict[str, Array]]:
-    """A few passes over what was collected."""
-    gained = [advantages(rollout, value, settings) for rollout, value in zip(rollouts, after, strict=True)]
-    flat = lambda arrays: jnp.concatenate([a.reshape(-1, *a.shape[2:]) for a in arrays])  # noqa: E731
-    seen, action, old, value, *_ = (flat(column) for column in zip(*rollouts, strict=True))
-    advantage = flat(gained)
-    goal = advantage + value
-
-    def loss(network: Network, rows: Array) -> tuple[Array, dict[str, Array]]:
-        logs, found = look(network, seen[rows])
-        ratio = jnp.exp(jnp.take_along_axis(logs, action[rows, None], axis=1)[:, 0] - old[rows])
-        mine = advantage[rows]
-        mine = (mine - mine.mean()) / (mine.std() + 1e-8)
-        clipped = jnp.clip(ratio, 1 - settings.clip, 1 + settings.clip)
-        policy = -jnp.minimum(ratio * mine, clipped * mine).mean()
-        critic = jnp.square(found - goal[rows]).mean() / 2
-        entropy = -(jnp.exp(logs) * logs).sum(axis=1).mean()
-        return policy + settings.value * critic - settings.entropy * entropy, {
-            "entropy": entropy,
-            "value_loss": critic,
-            "moved": jnp.abs(ratio - 1).mean(),
-        }
-
-    def step(carry: Any, rows: Array) -> Any:
-        network, optimiser_state = carry
-        gradient, metrics = jax.grad(loss, has_aux=True)(network, rows)
-        change, optimiser_state = optimiser.update(gradient, optimiser_state, network)
-        return (optax.apply_updates(network, change), optimiser_state), metrics
-
-    orders = [jax.random.permutation(jax.random.fold_in(key, e), len(action)) for e in range(settings.epochs)]
-    batches: Int[Array, "steps batch"] = jnp.concatenate(orders).reshape(-1, settings.batch)
-    (network, optimiser_state), metrics = jax.lax.scan(step, (network, optimiser_state), batches)
-    return network, optimiser_state, {name: values.mean() for name, values in metrics.items()}
 
 
 class Group(Protocol):
@@ -257,7 +145,7 @@ def collect(
 
 
 def train(
-    environment: str, settings: Settings, checkpoint: Checkpoint, seconds: float, say: Callable[[str], None]
+    environment: str, settings: PPOConfig, checkpoint: Checkpoint, seconds: float, say: Callable[[str], None]
 ) -> tuple[Network, int]:
     """(the network, the decisions made); stops early when `seconds` are over."""
     spec = environments.get(environment).spec
@@ -297,13 +185,6 @@ def train(
     return network, done * settings.games * settings.steps
 
 
-def acting(network: Network, sharpness: float) -> Network:
-    """The network without its value."""
-    last = network.output
-    kept = sharpness * last.weight[:, :-1], sharpness * last.bias[:-1]
-    return eqx.tree_at(lambda network: (network.output.weight, network.output.bias), network, kept)
-
-
 @dataclass(frozen=True)
 class Command:
     """Train one of the demonstrators that ship, and export it."""
@@ -318,20 +199,9 @@ class Command:
     """Stop after so many seconds; the next call goes on."""
 
 
-def changed(settings: Settings, words: tuple[str, ...]) -> Settings:
-    """Settings with numbers changed as name=value."""
-    kinds = {field.name: type(getattr(settings, field.name)) for field in fields(settings)}
-    changes: dict[str, Any] = {}
-    for word in words:
-        name, _, text = word.partition("=")
-        numbers = [name for name, kind in kinds.items() if kind in (int, float)]
-        try:
-            changes[name] = kinds[name](float(text)) if name in numbers else None
-        except ValueError:
-            changes[name] = None
-        if changes[name] is None:
-            raise UserError(f"--set {word}: name one of the numbers {', '.join(numbers)} and its value.")
-    new = replace(settings, **changes)
+def changed(settings: PPOConfig, words: tuple[str, ...]) -> PPOConfig:
+    """Settings changed as name=value."""
+    new: PPOConfig = parse_settings(settings, words)
     if new.games % GROUPS or new.epochs * new.games * new.steps % new.batch:
         raise UserError(f"games must be even, and batch {new.batch} divide epochs x games x steps.")
     return new
@@ -346,7 +216,7 @@ def main() -> None:
     command.out.mkdir(parents=True, exist_ok=True)
     folder = command.out / f"{command.environment}-ppo"
     # More decisions than before continue a training: the learning rate falls on a flatter line from then on.
-    checkpoint = Checkpoint.beside(folder, {**asdict(settings), "decisions": 0, "sharpness": 0})
+    checkpoint = Checkpoint.beside(folder, {**settings_of(settings), "decisions": 0, "sharpness": 0})
     say = lambda text: print(text, flush=True)  # noqa: E731
     network, decisions = train(command.environment, settings, checkpoint, command.seconds, say)
     task = environments.get(command.environment)
@@ -354,7 +224,7 @@ def main() -> None:
         "environment": task.name,
         "algorithm": "ppo",
         "trained_by": "sbil.demonstrators.train_ppo",
-        **asdict(settings),
+        **settings_of(settings),
         "decisions_made": decisions,
     }
     acts = acting(network, settings.sharpness)

@@ -6,8 +6,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from sbil.dataset import Spec
 from sbil.environments.acrobot import ACROBOT
-from sbil.environments.base import Environment, HostEnvironment
+from sbil.environments.base import Environment, HostEnvironment, Task
 from sbil.environments.beam_rider import BEAM_RIDER
 from sbil.environments.cartpole import CARTPOLE
 from sbil.environments.gymnasium_task import LUNAR_LANDER, from_gymnasium, registry
@@ -37,6 +38,20 @@ def require(name: str) -> None:
         environment.check()
 
 
+def must_fit(environment: Task, policy: Spec) -> None:
+    """Refuse a policy that is not made for what an environment shows and takes."""
+
+    def seen(spec: Spec) -> str:
+        shape = spec.observation_shape
+        return f"{shape[0]} numbers" if len(shape) == 1 else f"images of {' x '.join(map(str, shape))}"
+
+    if policy != environment.spec:
+        raise UserError(
+            f"the policy sees {seen(policy)} and has {policy.actions} actions; {environment.name} shows "
+            f"{seen(environment.spec)} and takes {environment.spec.actions}; give the environment it was trained for."
+        )
+
+
 @cache
 def returns() -> dict[str, Any]:
     """Measured returns by environment: of random policies and of the demonstrators (returns.json)."""
@@ -60,4 +75,4 @@ def scale(environment: str, demonstrator: str, mode: str) -> tuple[float, float]
     return measured["random network"]["mean"], measured["demonstrators"][demonstrator][mode]["mean"]
 
 
-__all__ = ["ENVIRONMENTS", "Environment", "HostEnvironment", "get", "require", "returns", "scale"]
+__all__ = ["ENVIRONMENTS", "Environment", "HostEnvironment", "get", "must_fit", "require", "returns", "scale"]

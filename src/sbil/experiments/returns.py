@@ -1,14 +1,15 @@
 """Measures what random policies and the shipped demonstrators reach, and writes it down.
 
-    python -m sbil.experiments.returns [ENVIRONMENT ...]
+    python -m sbil.experiments.returns [--missing] [ENVIRONMENT ...]
 
 writes environments/returns.json (the 0 and the 1 of scaled scores) and the cards of the demonstrators; what is not
-named stays as it was.
+named stays as it was, and with --missing so does everything that was measured before.
 """
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,15 +68,20 @@ def demonstrator(environment: Task, policy: Policy, mode: str) -> np.ndarray:
     return evaluate(environment, Policies(call, stack([policy.network])), key, episodes, greedy=mode == "greedy")
 
 
-def parts(environment: Task) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Everything that is known about returns in one environment, part by part: (where it stands, what was found)."""
-    yield ("random network",), summary(random_network(environment))
-    yield ("uniform actions",), summary(uniform_actions(environment))
+Measure = Callable[[], np.ndarray]
+
+
+def parts(environment: Task) -> Iterator[tuple[tuple[str, ...], Measure]]:
+    """Everything that is known about returns in one environment, part by part: (where it stands, how it is found)."""
+    yield ("random network",), partial(random_network, environment)
+    yield ("uniform actions",), partial(uniform_actions, environment)
     for name in demonstrators.names():
         task, algorithm = name.rsplit("-", 1)
         for mode in modes(algorithm) if task == environment.name else ():
-            found = demonstrator(environment, demonstrators.get(name), mode)
-            yield ("demonstrators", algorithm, mode), summary(found)
+            yield (
+                ("demonstrators", algorithm, mode),
+                partial(demonstrator, environment, demonstrators.get(name), mode),
+            )
 
 
 def modes(name: str) -> tuple[str, ...]:
@@ -139,16 +145,19 @@ def write(measured: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure the environments named, or all; write the registry after every part, and the cards."""
-    asked = sys.argv[1:] or list(environments.ENVIRONMENTS)
+    only_missing = "--missing" in sys.argv
+    asked = [word for word in sys.argv[1:] if word != "--missing"] or list(environments.ENVIRONMENTS)
     measured = dict(environments.returns())
     for name in asked:
-        for place, found in parts(environments.get(name)):
+        for place, measure in parts(environments.get(name)):
             into = measured.setdefault(name, {})
             for step in place[:-1]:
                 into = into.setdefault(step, {})
-            into[place[-1]] = found
+            if only_missing and place[-1] in into:
+                continue
+            into[place[-1]] = summary(measure())
             write(measured)
-            print(name, *place, json.dumps(found), flush=True)
+            print(name, *place, json.dumps(into[place[-1]]), flush=True)
     for name in demonstrators.names():
         environment, algorithm = name.rsplit("-", 1)
         if environment in asked:

@@ -7,19 +7,18 @@ until all lives are lost, for at most five minutes (Mnih et al. 2015: a ship tha
 clipped.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sbil.dataset import as_inputs
+from sbil.dataset import stacked
 from sbil.errors import UserError
 from sbil.host.played import Played, Recorded
+from sbil.host.workers import cores
 
 BEAM_RIDER = "BeamRiderNoFrameskip-v4"
 ROM = "beam_rider"
@@ -56,11 +55,6 @@ def vector(games: int, threads: int = 0, **options: Any) -> Any:
 def check() -> None:
     """Refuse where ale-py is not installed."""
     vector(1)
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Hall:
@@ -131,7 +125,7 @@ class Hall:
 @partial(jax.jit, static_argnames="greedy")
 def _choose(networks: Any, policy: Array, image: Array, seeds: Array, time: Array, greedy: bool) -> Array:
     """The action at each machine, by the network of its game."""
-    inputs = as_inputs(jnp.moveaxis(image, 1, -1))
+    inputs = stacked(image)
     if len(jax.tree.leaves(networks)[0]) == 1:
         logits = jax.tree.map(lambda leaf: leaf[0], networks)(inputs)
     else:

@@ -29,11 +29,16 @@ ONE_THREAD = dict.fromkeys(
 ATTEMPTS = 2  # at a unit whose worker dies
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def count() -> int:
-    """How many worker processes play at once: SBIL_WORKERS, or the cores this process may use."""
+    """How many worker processes play at once: SBIL_WORKERS, or one a core."""
     given = os.environ.get(VARIABLE)
     if given is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores()
     if not (given.isascii() and given.isdecimal() and int(given) >= 1):
         raise UserError(f"the environment variable {VARIABLE} must be a whole number from 1. Got '{given}'.")
     return int(given)

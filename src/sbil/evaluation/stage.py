@@ -1,0 +1,161 @@
+"""The stage: one episode of one policy in the simulator itself, with a picture of where it stands.
+
+An Atari policy plays on the small grey frames it is made for; its pictures are in colour, the screen's own points.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from PIL import Image
+
+from sbil.environments.base import Task
+from sbil.errors import UserError
+from sbil.host import atari, lockstep
+
+
+class Actor(Protocol):
+    """What a policy must do to be filmed."""
+
+    def act(self, observations: Any) -> np.ndarray: ...
+    def probabilities(self, observations: Any) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Player:
+    """A policy, the name shown above it, and how it acts."""
+
+    name: str
+    policy: Actor
+    greedy: bool = True
+
+    @property
+    def mode(self) -> str:
+        return "greedy" if self.greedy else "sampled"
+
+
+class Episode(NamedTuple):
+    """What a player did and what it was given for it."""
+
+    actions: np.ndarray  # [T]
+    rewards: np.ndarray  # [T], float64
+    rate: float  # steps a second at real speed
+
+    @property
+    def steps(self) -> int:
+        return len(self.actions)
+
+    @property
+    def total(self) -> float:
+        return float(self.rewards.sum())
+
+
+def play(task: Task, player: Player, seed: int, progress: Callable[[float], None] | None = None) -> Episode:
+    """One episode; it depends on the player and the seed alone."""
+    rng = np.random.default_rng(seed)
+    simulator = simulator_for(task, filming=False)
+    try:
+        observation, over = simulator.reset(seed), False
+        actions: list[int] = []
+        rewards: list[float] = []
+        while not over and len(actions) < task.time_limit:
+            if player.greedy:
+                action = int(player.policy.act(observation))
+            else:
+                chances = np.asarray(player.policy.probabilities(observation), np.float64)
+                action = int(rng.choice(len(chances), p=chances / chances.sum()))
+            observation, reward, over = simulator.step(action)
+            actions.append(action)
+            rewards.append(reward)
+            if progress and len(actions) % 20 == 0:
+                progress(len(actions) / task.time_limit)
+    finally:
+        simulator.close()
+    return Episode(np.array(actions), np.array(rewards, np.float64), simulator.rate)
+
+
+class Simulator(Protocol):
+    """One episode at a time in a simulator, with a picture of where it stands."""
+
+    rate: float
+
+    def reset(self, seed: int) -> np.ndarray: ...
+    def step(self, action: int) -> tuple[np.ndarray, float, bool]: ...
+    def picture(self) -> Any: ...
+    def close(self) -> None: ...
+
+
+def simulator_for(task: Task, filming: bool) -> Simulator:
+    """The simulator of a task; for filming, one that draws."""
+    try:
+        return _Atari(filming) if task.name == atari.BEAM_RIDER else _Gymnasium(task.name, filming)
+    except ImportError as error:
+        raise _missing(task.name, error) from None
+
+
+def _missing(name: str, error: Exception) -> UserError:
+    package = getattr(error, "name", None) or str(error).split(" ")[0]
+    return UserError(f'watching {name} needs a simulator ({package} is missing); pip install "sbil[envs]"')
+
+
+class _Gymnasium:
+    def __init__(self, name: str, filming: bool) -> None:
+        import gymnasium
+
+        self.name = name
+        try:
+            self.env = gymnasium.make(name, render_mode="rgb_array") if filming else lockstep.make(name)
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise _missing(name, error) from None
+        except TypeError:
+            raise UserError(f"{name} cannot be filmed: it takes no render_mode.") from None
+        self.rate = float(self.env.metadata.get("render_fps", 30))
+
+    def reset(self, seed: int) -> np.ndarray:
+        return np.asarray(self.env.reset(seed=seed)[0])
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool]:
+        observation, reward, terminal, truncated, _ = self.env.step(action)
+        return np.asarray(observation), float(reward), bool(terminal or truncated)
+
+    def picture(self) -> Any:
+        import gymnasium
+
+        try:
+            picture = self.env.render()
+            if not isinstance(picture, np.ndarray):
+                raise UserError(f"{self.name} cannot be filmed: it draws no picture.")
+            return Image.fromarray(picture)
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise _missing(self.name, error) from None
+
+    def close(self) -> None:
+        self.env.close()
+
+
+class _Atari:
+    """The game as policies see it, channels last; or, for filming, the same game with its screen in colour."""
+
+    def __init__(self, filming: bool) -> None:
+        screen = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}
+        self.filming = filming
+        self.rate = 60 / atari.SKIP
+        self.env = atari.vector(1, 1, autoreset_mode="NextStep", **(screen if filming else {}))
+
+    def reset(self, seed: int) -> np.ndarray:
+        return self._seen(self.env.reset(seed=seed)[0])
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool]:
+        frames, rewards, terminal, truncated, _ = self.env.step(np.array([action]))
+        return self._seen(frames), float(rewards[0]), bool(terminal[0] or truncated[0])
+
+    def _seen(self, frames: np.ndarray) -> np.ndarray:
+        self.newest = np.array(frames[0, -1])
+        return self.newest if self.filming else np.ascontiguousarray(np.moveaxis(frames[0], 0, -1))
+
+    def picture(self) -> Any:
+        return Image.fromarray(np.repeat(self.newest, 2, axis=1))  # a point of this screen is twice as wide as high
+
+    def close(self) -> None:
+        self.env.close()
