@@ -27,9 +27,7 @@ def run(settings: Settings, keep: Keep) -> None:
             records.append(_measure(method, demonstrations, runs, updates, settings.repeats or 3))
             keep(records[-1])
             jax.clear_caches()
-    rows = [
-        [r["method"], str(r["runs"]), spread(r["seconds a run"]), number(r["compile"]), r["memory"]] for r in records
-    ]
+    rows = [[r["method"], str(r["runs"]), spread(r["seconds a run"]), number(r["compile"])] for r in records]
     title = f"Images of 84 x 84 x 4: seconds per run of {BUDGET:,} updates ({updates} are timed)"
     show(title, ["method", "runs at once", "seconds a run", "compile and start, s"], rows)
 
