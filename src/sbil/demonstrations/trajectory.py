@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sbil.demonstrations.schema import Schema
 from sbil.errors import UserError
 
 
@@ -65,6 +66,9 @@ class Demonstrations:
 
     stack: where frames were recorded, how many of them make an observation: the latest ones, black where the episode
         had not begun. 0 where each recorded observation is one.
+    schema: where they were read from a table, what its columns mean.
+    groups: [trajectories] the number of the group each belongs to; a split never tears a group apart. None where each
+        trajectory stands alone.
     """
 
     trajectories: tuple[Trajectory, ...]
@@ -72,6 +76,8 @@ class Demonstrations:
     observation_names: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
     stack: int = 0
+    schema: Schema | None = None
+    groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if not self.trajectories:
@@ -92,6 +98,8 @@ class Demonstrations:
         images = {trajectory.observations.dtype == np.uint8 for trajectory in self.trajectories}
         if len(images) > 1:
             raise UserError("some trajectories hold bytes (uint8) and others do not; bring all in one type.")
+        if self.groups is not None and self.groups.shape != (len(self.trajectories),):
+            raise UserError(f"groups must hold one number a trajectory. Got shape {self.groups.shape}.")
         for index, trajectory in enumerate(self.trajectories):
             _check(trajectory, f"trajectory {index}", shape, len(self.action_names))
 
@@ -124,7 +132,9 @@ class Demonstrations:
 
     def select(self, indices: Sequence[int] | np.ndarray) -> Demonstrations:
         """The trajectories at `indices`, in that order."""
-        return replace(self, trajectories=tuple(self.trajectories[int(i)] for i in indices))
+        chosen = np.asarray(indices, int)
+        groups = None if self.groups is None else self.groups[chosen]
+        return replace(self, trajectories=tuple(self.trajectories[i] for i in chosen), groups=groups)
 
     def draw(self, size: int, seed: int) -> np.ndarray:
         """Indices of `size` trajectories drawn without replacement.
@@ -137,14 +147,37 @@ class Demonstrations:
         return np.random.default_rng(seed).permutation(len(self))[:size]
 
     def split(self, held_out: float, seed: int) -> tuple[Demonstrations, Demonstrations]:
-        """(training, held-out) demonstrations, split by trajectory; both sides get at least one."""
+        """(training, held-out) demonstrations, split by trajectory, or by group; both sides get at least one."""
         if not 0 < held_out < 1:
             raise UserError(f"held_out is the share to hold out and must be between 0 and 1. Got {held_out}.")
-        if len(self) < 2:
-            raise UserError("one trajectory cannot be split; bring at least two, or do not hold any out.")
-        count = min(max(round(held_out * len(self)), 1), len(self) - 1)
-        order = np.random.default_rng(seed).permutation(len(self))
-        return self.select(np.sort(order[count:])), self.select(np.sort(order[:count]))
+        group, groups = self._grouped()
+        if groups < 2:
+            raise UserError(f"one {self.unit} cannot be split; bring at least two, or do not hold any out.")
+        count = min(max(round(held_out * groups), 1), groups - 1)
+        out = np.zeros(groups, bool)
+        out[np.random.default_rng(seed).permutation(groups)[:count]] = True
+        return self.select(np.flatnonzero(~out[group])), self.select(np.flatnonzero(out[group]))
+
+    def folds(self, count: int, seed: int) -> list[np.ndarray]:
+        """`count` lists of trajectories, each held out once; by group where there are groups."""
+        group, groups = self._grouped()
+        if not 2 <= count <= groups:
+            raise UserError(f"folds must be 2 to {groups}, how many there are to share out. Got {count}.")
+        fold = np.empty(groups, int)
+        fold[np.random.default_rng(seed).permutation(groups)] = np.arange(groups) % count
+        return [np.flatnonzero(fold[group] == index) for index in range(count)]
+
+    def _grouped(self) -> tuple[np.ndarray, int]:
+        """[trajectories] what is split whole, numbered from 0, and how many of them there are."""
+        if self.groups is None:
+            return np.arange(len(self)), len(self)
+        names, numbers = np.unique(self.groups, return_inverse=True)
+        return numbers, len(names)
+
+    @property
+    def unit(self) -> str:
+        """What is split whole, in a word."""
+        return "trajectory" if self.groups is None else "group"
 
     def flat(self, thin: int = 1, thin_offset: int = 0) -> Steps:
         """All decisions as flat arrays; with `thin` = k only those at steps thin_offset + 0, k, 2k, ...

@@ -1,0 +1,166 @@
+"""What the columns of a table mean: which ones say episode, time and action, and how the rest become numbers.
+
+A schema is found or given when a table is read, travels with the demonstrations into the policy trained on them, and
+turns later tables into the same numbers in the same order. It is written as JSON: in a file of its own (`--schema`), and
+inside policy.json.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from sbil.errors import UserError, unknown
+
+Kind = Literal["number", "category", "one-hot"]
+Missing = Literal["refuse", "mean", "last", "drop"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table and the numbers it becomes.
+
+    number: one number. category: one number, the place of its value in `levels`. one-hot: one number a level, 0 or 1.
+    """
+
+    name: str
+    kind: Kind = "number"
+    levels: tuple[str, ...] = ()
+    unit: str = ""
+    fill: float | None = None  # what stands for a missing number, where missing values are filled with the mean
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the numbers it becomes, with their unit."""
+        if self.kind == "one-hot":
+            return tuple(f"{self.name}={level}" for level in self.levels)
+        return (f"{self.name} [{self.unit}]" if self.unit else self.name,)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The meaning of a table's columns."""
+
+    action: str
+    columns: tuple[Column, ...]  # what is observed, in order
+    actions: tuple[str, ...] = ()  # the actions by number; empty until a table was read
+    episode: str | None = None  # without, every row is an episode of its own
+    time: str | None = None  # without, the rows of an episode are in order
+    terminal: str | None = None  # 1 or true where the process itself ended with that row
+    group: str | None = None  # what must not be torn apart by a split: the patient of several stays, say
+    missing: Missing = "refuse"
+
+    def __post_init__(self) -> None:
+        roles = [name for name in (self.action, self.episode, self.time, self.terminal, self.group) if name]
+        for name in {name for name in roles if roles.count(name) > 1} - {self.group}:
+            raise UserError(f"column '{name}' is given two roles; a column is one of episode, time, action, terminal.")
+        for name in (column.name for column in self.columns):
+            if name in (self.action, self.terminal):
+                raise UserError(f"column '{name}' is the action or the end and cannot be observed as well.")
+        seen = [column.name for column in self.columns]
+        twice = sorted({name for name in seen if seen.count(name) > 1})
+        if twice:
+            raise UserError(f"column '{twice[0]}' is listed twice among the observations.")
+        names = self.observation_names
+        clash = sorted({name for name in names if names.count(name) > 1})
+        if clash:
+            raise UserError(f"two columns become a number called '{clash[0]}'; rename one of them.")
+        if self.missing not in get_args(Missing):
+            raise unknown("rule for missing values", self.missing, get_args(Missing))
+
+    @property
+    def observation_names(self) -> tuple[str, ...]:
+        """The names of the numbers that a policy sees."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Every column to be read where decisions were recorded."""
+        roles = (self.episode, self.time, self.action, self.terminal, self.group)
+        return tuple(dict.fromkeys([*(name for name in roles if name), *(column.name for column in self.columns)]))
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            **{role: getattr(self, role) for role in ("action", "episode", "time", "terminal", "group", "missing")},
+            "actions": list(self.actions),
+            "columns": [
+                {"name": c.name, "kind": c.kind, "levels": list(c.levels), "unit": c.unit, "fill": c.fill}
+                for c in self.columns
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> Schema:
+        """From plain values, checked; names of columns may stand for numbers in them."""
+        if not isinstance(content, Mapping):
+            raise UserError("a schema is a JSON object with 'action' and 'columns'.")
+        known = ("action", "episode", "time", "terminal", "group", "missing", "actions", "columns")
+        for key in content:
+            if key not in known:
+                raise unknown("entry of a schema", key, known)
+        texts = {key: content.get(key) for key in ("action", "episode", "time", "terminal", "group")}
+        for key, value in texts.items():
+            if not (isinstance(value, str) and value) and not (value is None and key != "action"):
+                raise UserError(f"'{key}' of a schema must be the name of a column.")
+        return cls(
+            **texts,  # type: ignore[arg-type]
+            missing=content.get("missing", "refuse"),
+            actions=_words(content.get("actions", []), "actions"),
+            columns=tuple(map(_column, _list(content.get("columns", []), "columns"))),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a schema file."""
+        try:
+            return cls.from_json(json.loads(Path(path).read_bytes()))
+        except OSError as error:
+            raise UserError(f"{path}: the schema cannot be read ({error.strerror or error}).") from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        except (ValueError, RecursionError):
+            raise UserError(f"{path}: the schema is not readable JSON.") from None
+
+    def with_missing(self, missing: Missing) -> Schema:
+        """The same with another rule for missing values."""
+        return replace(self, missing=missing)
+
+
+def _column(content: Any) -> Column:
+    if isinstance(content, str):
+        content = {"name": content}
+    if not isinstance(content, Mapping) or not isinstance(content.get("name"), str) or not content["name"]:
+        raise UserError(
+            "a column of a schema is a name, or an object with 'name', 'kind', 'levels', 'unit' and 'fill'."
+        )
+    for key in content:
+        if key not in ("name", "kind", "levels", "unit", "fill"):
+            raise unknown(f"entry of column '{content['name']}'", key, ("name", "kind", "levels", "unit", "fill"))
+    kind, unit, fill = content.get("kind", "number"), content.get("unit", ""), content.get("fill")
+    if kind not in get_args(Kind):
+        raise unknown(f"kind of column '{content['name']}'", kind, get_args(Kind))
+    if not isinstance(unit, str):
+        raise UserError(f"the unit of column '{content['name']}' must be text.")
+    number = isinstance(fill, int | float) and not isinstance(fill, bool) and math.isfinite(fill)
+    if not (fill is None or number):
+        raise UserError(f"the fill of column '{content['name']}' must be a finite number.")
+    levels = _words(content.get("levels", []), f"levels of column '{content['name']}'")
+    return Column(content["name"], kind, levels, unit, fill)
+
+
+def _list(content: Any, what: str) -> list[Any]:
+    if not isinstance(content, list | tuple):
+        raise UserError(f"the {what} of a schema must be a list.")
+    return list(content)
+
+
+def _words(content: Any, what: str) -> tuple[str, ...]:
+    words = _list(content, what)
+    if not all(isinstance(word, str) for word in words) or len(set(words)) != len(words):
+        raise UserError(f"the {what} must be a list of different texts.")
+    return tuple(words)
