@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,22 +18,38 @@ import probes
 import sbil
 from probes import loaded_or_refused, refused
 from sbil import files
+from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
 from sbil.policy import DESCRIPTION, WEIGHTS, Policy, Standardisation
 
 RNG = np.random.default_rng(0)
 OBSERVATIONS = RNG.normal(size=(50, 4)).astype(np.float32)
+ENERGIES = np.sort(RNG.normal(-1.5, 0.3, 1001)).astype(np.float32)
+SCHEMA = Schema(
+    action="treatment",
+    columns=(Column("position", unit="m"), Column("speed", fill=0.5), Column("side", "one-hot", ("L", "R"))),
+    actions=("left", "stay", "right"),
+    episode="ride",
+    missing="mean",
+)
 SCALING = Standardisation(RNG.normal(size=4).astype(np.float32), RNG.uniform(0.5, 2, 4).astype(np.float32))
 
 
-def make(seed=0, standardisation=SCALING, hidden=(64, 64)):
+def make(seed=0, standardisation=SCALING, hidden=(64, 64), temperature=1.0):
     return Policy(
         probes.network(4, *hidden, 3, seed=seed),
         ("position", "speed", "angle", "spin"),
         ("left", "stay", "right"),
         standardisation,
         {"algorithm": "edm", "seed": 3},
+        temperature=temperature,
+        energies=ENERGIES,
     )
+
+
+def tabular():
+    """A policy that was trained on a table."""
+    return replace(make(hidden=(5,)), schema=SCHEMA, observation_names=SCHEMA.observation_names)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +137,69 @@ def test_observations_that_are_not_finite_are_refused_by_name(bad):
         make().act(observation)
 
 
+def test_the_temperature_changes_probabilities_and_neither_actions_nor_energies():
+    warm, cold = make(temperature=2.5), make()
+    logits = cold.logits(OBSERVATIONS).astype(float) / 2.5
+    expected = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(warm.probabilities(OBSERVATIONS), expected, rtol=1e-5)
+    np.testing.assert_array_equal(warm.act(OBSERVATIONS), cold.act(OBSERVATIONS))
+    np.testing.assert_array_equal(warm.energy(OBSERVATIONS), cold.energy(OBSERVATIONS))
+
+
+def test_the_percentile_is_the_share_of_training_states_with_a_lower_energy():
+    policy = make()
+    expected = [100 * (energy > ENERGIES).mean() for energy in policy.energy(OBSERVATIONS)]
+    np.testing.assert_allclose(policy.percentile(OBSERVATIONS), expected, atol=0.11)
+    assert np.ptp(policy.percentile(OBSERVATIONS)) > 0
+    everything = replace(policy, energies=np.full(1001, 9, np.float32))
+    assert everything.percentile(OBSERVATIONS[0]) == 0
+    nothing = replace(policy, energies=np.full(1001, -99, np.float32))
+    assert nothing.percentile(OBSERVATIONS[0]) == 100
+    with pytest.raises(UserError, match="energies of its training states"):
+        replace(policy, energies=None).percentile(OBSERVATIONS)
+
+
+def test_the_plain_network_sees_what_people_see():
+    policy = make()
+    np.testing.assert_allclose(policy.plain_network(OBSERVATIONS), policy.logits(OBSERVATIONS), rtol=1e-4, atol=1e-5)
+    assert make(standardisation=None).plain_network is not None
+
+
+def test_predict_is_as_in_stable_baselines():
+    action, state = make().predict(OBSERVATIONS[0])
+    assert (action, state) == (make().act(OBSERVATIONS[0]), None)
+    np.testing.assert_array_equal(make().predict(OBSERVATIONS)[0], make().act(OBSERVATIONS))
+    with pytest.raises(UserError, match="most probable"):
+        make().predict(OBSERVATIONS[0], deterministic=False)
+
+
+def test_many_rows_are_seen_in_parts():
+    from sbil.policy.policy import ROWS
+
+    policy, rows = make(hidden=(5,)), np.tile(OBSERVATIONS, (ROWS // 50 + 2, 1))
+    np.testing.assert_allclose(policy.logits(rows)[-50:], policy.logits(OBSERVATIONS), atol=2e-6)
+    assert policy.logits(rows[:0]).shape == (0, 3)
+
+
 # Saving and loading
+
+
+def test_everything_a_policy_is_comes_back(tmp_path):
+    policy = replace(tabular(), temperature=1.75)
+    policy.save(tmp_path / "policy")
+    loaded = Policy.load(tmp_path / "policy")
+    assert (loaded.schema, loaded.temperature) == (SCHEMA, 1.75)
+    np.testing.assert_array_equal(loaded.energies, ENERGIES)
+    np.testing.assert_array_equal(loaded.percentile(OBSERVATIONS), policy.percentile(OBSERVATIONS))
+
+
+def test_a_folder_of_the_first_format_is_still_read(copy):
+    tensors = tensors_of(copy)
+    del tensors["energies"]
+    rewrite(copy, tensors=tensors, version=1, temperature=..., energies=..., schema=...)
+    loaded = Policy.load(copy)
+    assert (loaded.temperature, loaded.energies, loaded.schema) == (1, None, None)
+    np.testing.assert_array_equal(loaded.logits(OBSERVATIONS), make(hidden=(5,)).logits(OBSERVATIONS))
 
 
 @pytest.mark.parametrize("standardisation", [None, SCALING], ids=["plain", "standardised"])
@@ -239,7 +318,9 @@ def test_the_copy_is_good(copy):
 
 NETWORK = {"kind": "mlp", "sizes": [4, 5, 3], "activation": "elu"}
 ENTRIES = {
-    "newer version": {"version": 2},
+    "newer version": {"version": 3},
+    "version 0": {"version": 0},
+    "version of truth": {"version": True},
     "version of text": {"version": "1\n2"},
     "foreign format": {"format": "else"},
     "format of a list": {"format": []},
@@ -265,12 +346,19 @@ ENTRIES = {
     "too many action names": {"action_names": ["a", "b", "c", "d"]},
     "standardised of text": {"standardised": "yes"},
     "not standardised": {"standardised": False},
+    "temperature 0": {"temperature": 0},
+    "temperature of text": {"temperature": "1"},
+    "no energies": {"energies": False},
+    "energies of text": {"energies": "yes"},
+    "schema of text": {"schema": "treatment"},
+    "schema of other columns": {"schema": SCHEMA.as_json()},
+    "schema with a stranger": {"schema": {**SCHEMA.as_json(), "stranger": 1}},
     "wrong hash": {"weights_sha256": "0" * 64},
     "hash of a number": {"weights_sha256": 0},
     "provenance of a list": {"provenance": []},
     **{f"no {name}": {name: ...} for name in (
         "format", "version", "network", "observation_names", "action_names",
-        "standardised", "weights_sha256", "provenance",
+        "standardised", "temperature", "energies", "schema", "weights_sha256", "provenance",
     )},
 }  # fmt: skip
 
@@ -317,13 +405,29 @@ def no_scale(tensors):
     tensors["standardisation.scale"][0] = 0
 
 
+def falling_energies(tensors):
+    tensors["energies"] = np.ascontiguousarray(tensors["energies"][::-1])
+
+
 def negative_scale(tensors):
     tensors["standardisation.scale"][0] = -1
 
 
 @pytest.mark.parametrize(
     "change",
-    [nan, infinite, missing, extra, renamed, transposed, whole_numbers, double, no_scale, negative_scale],
+    [
+        nan,
+        infinite,
+        missing,
+        extra,
+        renamed,
+        transposed,
+        whole_numbers,
+        double,
+        no_scale,
+        negative_scale,
+        falling_energies,
+    ],
     ids=lambda change: change.__name__,
 )
 def test_hostile_tensors_are_refused(copy, change):
@@ -400,7 +504,7 @@ def test_hostile_descriptions_are_refused(copy, text):
 
 def test_keys_given_twice_are_refused(copy):
     text = (copy / DESCRIPTION).read_text()
-    (copy / DESCRIPTION).write_text(text.replace('"version": 1', '"version": 1, "version": 1'))
+    (copy / DESCRIPTION).write_text(text.replace('"version": 2', '"version": 2, "version": 2'))
     refused(Policy.load, copy)
     inner = text.replace('"kind": "mlp"', '"kind": "cnn", "kind": "mlp"')
     assert inner != text

@@ -44,6 +44,30 @@ def stacked(frames: Array) -> Float[Array, "*batch inputs"]:
     return as_inputs(jnp.moveaxis(frames, -3, -1))
 
 
+class Standardisation(NamedTuple):
+    """What is done to an observation before a network sees it: (observation - mean) / scale."""
+
+    mean: np.ndarray
+    scale: np.ndarray
+
+    def apply(self, observations: np.ndarray) -> np.ndarray:
+        """Observations as networks see them."""
+        return (observations - self.mean) / self.scale
+
+
+def standardisation_of(demonstrations: Demonstrations, thin: int = 1, thin_offset: int = 0) -> Standardisation:
+    """The mean and the standard deviation of the states at which decisions were taken; a constant column keeps 1."""
+    total, squares, count = np.zeros(1), np.zeros(1), 0
+    first = demonstrations.trajectories[0].observations[0].astype(np.float64)  # near the mean: less is cancelled
+    for trajectory in demonstrations.trajectories:
+        kept = trajectory.observations[thinned(len(trajectory), thin, thin_offset)] - first
+        total, squares, count = total + kept.sum(axis=0), squares + (kept**2).sum(axis=0), count + len(kept)
+    mean = total / max(count, 1)
+    spread = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, 0))
+    scale = np.where(spread > 1e-6 * np.maximum(np.abs(mean + first), 1e-6), spread, 1.0)
+    return Standardisation((mean + first).astype(np.float32), scale.astype(np.float32))
+
+
 class Transitions(NamedTuple):
     """A minibatch of decisions."""
 
@@ -207,7 +231,7 @@ def spec_of(demonstrations: Demonstrations) -> Spec:
     return spec
 
 
-def make_pool(demonstrations: Demonstrations) -> Pool:
+def make_pool(demonstrations: Demonstrations, standardisation: Standardisation | None = None) -> Pool:
     """All trajectories as one pool of arrays."""
     steps = demonstrations.decisions()
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
@@ -221,7 +245,10 @@ def make_pool(demonstrations: Demonstrations) -> Pool:
         recorded.append(black)
     observations = np.concatenate(recorded)
     if observations.dtype != np.uint8 or observations.ndim == 2:  # images stay as they are
-        observations = observations.astype(np.float32)
+        observations = observations.astype(np.float32, copy=False)
+    if standardisation is not None:
+        observations -= standardisation.mean
+        observations /= standardisation.scale
     return Pool(
         observations=jnp.asarray(observations),
         row=jnp.asarray(first[steps.trajectory] + steps.time, jnp.int32),
@@ -243,6 +270,7 @@ def make_dataset(
     unlabelled: list[np.ndarray] | None = None,
     thin_unlabelled: int = 1,
     capacity: int | None = None,
+    standardisation: Standardisation | None = None,
 ) -> Dataset:
     """The dataset of R runs: the pool once, and the rows of each run stacked along a leading axis.
 
@@ -252,6 +280,7 @@ def make_dataset(
     thin_unlabelled: every how-manieth of those states is kept.
     capacity: the padded number of labelled rows (default: what the largest draw needs). Datasets of equal
         capacity share one compiled program.
+    standardisation: what is done to every state (default: nothing).
     """
     if draws is None:
         if unlabelled is not None:
@@ -262,6 +291,7 @@ def make_dataset(
             thin=thin,
             thin_offset=thin_offset,
             capacity=capacity,
+            standardisation=standardisation,
         )
         return Dataset(whole.pool, *(Rows(r.indices[0], r.size[0]) for r in (whole.labelled, whole.unlabelled)))
     if not draws or (unlabelled is not None and len(unlabelled) != len(draws)):
@@ -281,7 +311,7 @@ def make_dataset(
     labelled = _rows(steps, draws, capacity)
     if not labelled.size.min():
         raise UserError(f"a draw keeps no step at thin {thin}, offset {thin_offset}; its trajectories are shorter.")
-    return Dataset(make_pool(demonstrations), labelled, _rows(states, unlabelled or nothing, None))
+    return Dataset(make_pool(demonstrations, standardisation), labelled, _rows(states, unlabelled or nothing, None))
 
 
 def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_offset: int = 0) -> int:

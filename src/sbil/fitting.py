@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,14 +10,17 @@ import numpy as np
 
 from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
-from sbil.dataset import make_dataset, spec_of
+from sbil.dataset import make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.keys import named
 from sbil.policy import Policy
+from sbil.policy.folder import ENERGIES
 from sbil.selection import FOLDS, select, share_of_work
 from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
+
+SEEN = 100_000  # training states whose energies are looked at
 
 
 class Diverged(UserError):
@@ -40,12 +44,15 @@ def fit(
     updates: int | None = None,
     thin: int = 1,
     thin_offset: int = 0,
+    standardise: bool | None = None,
 ) -> Policy:
     """Train `algorithm` on demonstrations; the same seed on the same machine gives the same policy, byte for byte.
 
     settings: changes to the preset, as name=value. Among values separated by slashes, weight_decay=0/0.1/1, the one
         with the smallest log-loss in cross-validation by trajectory is taken.
     updates: default, as many as the preset asks for.
+    standardise: bring every column to mean 0 and standard deviation 1 of the training states. Default: what was read
+        from a table is, images and what an environment recorded are not, as in the paper.
     """
     policy, _ = fit_watched(
         algorithm,
@@ -56,6 +63,7 @@ def fit(
         updates=updates,
         thin=thin,
         thin_offset=thin_offset,
+        standardise=standardise,
     )
     return policy
 
@@ -70,6 +78,7 @@ def fit_watched(
     updates: int | None,
     thin: int,
     thin_offset: int,
+    standardise: bool | None = None,
     watch: Callable[[float, Report], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Policy, Trained]:
@@ -78,7 +87,14 @@ def fit_watched(
     configs = list(candidates.values())
     updates = algorithms.updates_for(algorithm, preset, configs, updates)
     everything = [np.arange(len(demonstrations))]
-    dataset = make_dataset(demonstrations, everything, thin=thin, thin_offset=thin_offset)
+    if standardise is None:
+        standardise = demonstrations.schema is not None
+    if standardise and len(demonstrations.observation_shape) > 1:
+        raise UserError("images are not standardised: their pixels are brought to [-1, 1] already.")
+    standardisation = standardisation_of(demonstrations, thin, thin_offset) if standardise else None
+    dataset = make_dataset(
+        demonstrations, everything, thin=thin, thin_offset=thin_offset, standardisation=standardisation
+    )
     algorithms.require(algorithm, dataset)
     keys = jnp.stack([named("fit", seed)])
     spec = spec_of(demonstrations)
@@ -99,6 +115,7 @@ def fit_watched(
         "seed": seed,
         "thin": thin,
         "thin_offset": thin_offset,
+        "standardised": standardise,
         "data": {
             "sha256": fingerprint(demonstrations),
             "trajectories": len(demonstrations),
@@ -116,9 +133,28 @@ def fit_watched(
             "held_out_log_loss": dict(zip(candidates, losses, strict=True)),  # none: it diverged
             "folds": FOLDS,
         }
-    network = pick(trained.states, 0).network
-    names = demonstrations.observation_names, demonstrations.action_names
-    return Policy(network, *names, provenance=provenance), trained
+    policy = Policy(
+        network=pick(trained.states, 0).network,
+        observation_names=demonstrations.observation_names,
+        action_names=demonstrations.action_names,
+        standardisation=standardisation,
+        provenance=provenance,
+        schema=demonstrations.schema,
+    )
+    return replace(policy, energies=training_energies(policy, demonstrations)), trained
+
+
+def training_energies(policy: Policy, demonstrations: Demonstrations) -> np.ndarray | None:
+    """Quantiles of the energies of (at most SEEN, evenly chosen) training states; none for images."""
+    if len(demonstrations.observation_shape) > 1:
+        return None
+    visited = np.array([len(trajectory) for trajectory in demonstrations.trajectories])
+    ends = np.cumsum(visited)
+    wanted = np.unique(np.linspace(0, ends[-1] - 1, SEEN).astype(int)) if ends[-1] > SEEN else np.arange(ends[-1])
+    episode = np.searchsorted(ends, wanted, side="right")
+    within = wanted - (ends - visited)[episode]
+    states = np.stack([demonstrations.trajectories[i].observations[t] for i, t in zip(episode, within, strict=True)])
+    return np.quantile(policy.energy(states), np.linspace(0, 1, ENERGIES)).astype(np.float32)
 
 
 def fingerprint(demonstrations: Demonstrations) -> str:

@@ -66,18 +66,15 @@ def run(command: Command) -> None:
 def live(command: Command, policy: Any) -> dict[str, Any]:
     """Play, and summarise with an interval over episodes."""
     from sbil import environments
-    from sbil.errors import UserError
     from sbil.evaluation import Policies, call, evaluate
     from sbil.keys import named
     from sbil.reports.statistics import bootstrap
     from sbil.training import stack
 
     environment = environments.get(str(command.env))
-    if policy.standardisation:
-        raise UserError("the policy standardises its observations, which live evaluation does not do yet; use --data.")
     environments.must_fit(environment, policy.spec)
     key = named("sbil evaluate", environment.name, command.seed)
-    policies = Policies(call, stack([policy.network]))
+    policies = Policies(call, stack([policy.plain_network]))
     returns = evaluate(environment, policies, key, command.episodes, greedy=not command.sampled)[0]
     low, high = bootstrap(returns)
     source = policy.provenance.get("data", {}).get("provenance", {})

@@ -1,8 +1,8 @@
 """What the columns of a table mean: which ones say episode, time and action, and how the rest become numbers.
 
 A schema is found or given when a table is read, travels with the demonstrations into the policy trained on them, and
-turns later tables into the same numbers in the same order. It is written as JSON: in a file of its own (`--schema`), and
-inside policy.json.
+turns later tables into the same numbers in the same order. It is written as JSON: in a file of its own (`--schema`),
+and inside policy.json.
 """
 
 from __future__ import annotations

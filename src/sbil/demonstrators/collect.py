@@ -30,15 +30,14 @@ def collect(
     if trajectories < 1:
         raise UserError(f"trajectories must be a whole number from 1. Got {trajectories}.")
     must_fit(environment, policy.spec)
-    if policy.standardisation:
-        raise UserError(f"this policy standardises what it sees, so it cannot play in {environment.name} yet.")
+    network = policy.plain_network
     key = named("collect", environment.name, seed)
     if isinstance(environment, HostEnvironment):
         numbers = seeds(key[None], trajectories)
-        played = environment.play(stack([policy.network]), numbers, greedy=greedy, record=True).episodes[0]
+        played = environment.play(stack([network]), numbers, greedy=greedy, record=True).episodes[0]
         recorded = [Trajectory(e.observations, e.actions, e.terminal, truncated=not e.terminal) for e in played]
     else:
-        columns = jax.device_get(_program(environment, greedy)(policy.network, jax.random.split(key, trajectories)))
+        columns = jax.device_get(_program(environment, greedy)(network, jax.random.split(key, trajectories)))
         recorded = [_trajectory(*(column[i] for column in columns)) for i in range(trajectories)]
     return Demonstrations(
         tuple(recorded),

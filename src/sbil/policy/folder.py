@@ -1,160 +1,79 @@
-"""A finished policy: act, probabilities, energy; saved as a folder that is safe to load.
+"""The folder a policy is kept in: `policy.json` says what it is, `weights.safetensors` holds its arrays.
 
-The folder holds `policy.json` (what the policy is) and `weights.safetensors` (its arrays). Loading runs no
-code, checks the weights against the hash and shapes that policy.json declares, and refuses anything else.
+Loading runs no code, checks the weights against the hash and shapes that policy.json declares, and refuses anything
+else.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
-from numpy.typing import ArrayLike
 
 from sbil import files
-from sbil.dataset import Spec, as_inputs
+from sbil.dataset import Standardisation
+from sbil.demonstrations import Schema
 from sbil.errors import UserError
-from sbil.networks import ACTIVATIONS, MLP, ConvNet, Dense, Kernel, Network, energy, seen
+from sbil.networks import ACTIVATIONS, MLP, ConvNet, Dense, Kernel, Network, seen
+from sbil.policy.policy import Policy
 
 FORMAT = "sbil-policy"
-VERSION = 1
+VERSION = 2
+FIRST = 1  # the format before temperature, energies and schema; it is still read
 DESCRIPTION = "policy.json"
 WEIGHTS = "weights.safetensors"
 KNOWN = ("README.md", "metrics.csv")  # what may lie beside them and is replaced with them
 LARGEST_DESCRIPTION = 1 << 20
 LARGEST_WIDTH = 1 << 20
-IMAGES = 64  # seen at a time
+ENERGIES = 1001  # quantiles of the training states' energies
 
 
-class Standardisation(NamedTuple):
-    """What is done to an observation before the network sees it: (observation - mean) / scale."""
-
-    mean: np.ndarray
-    scale: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Policy:
-    """A trained network with the names of what it sees and does; one observation or many at a time."""
-
-    network: Network
-    observation_names: tuple[str, ...]  # none for images
-    action_names: tuple[str, ...]
-    standardisation: Standardisation | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def spec(self) -> Spec:
-        """The shape of the task the policy is for."""
-        shape = self.network.shape if isinstance(self.network, ConvNet) else (len(self.observation_names),)
-        return Spec(shape, len(self.action_names))
-
-    def logits(self, observations: ArrayLike) -> np.ndarray:
-        """One logit an action for an observation [d] or for many [n, d]; images are uint8 [height, width, channels]."""
-        if isinstance(self.network, ConvNet):
-            return self._logits_of_images(np.asarray(observations), self.network)
-        with np.errstate(over="ignore"):
-            array = np.asarray(observations, np.float32)
-        if array.ndim not in (1, 2) or array.shape[-1] != len(self.observation_names):
-            raise UserError(
-                f"this policy sees {len(self.observation_names)} numbers ({', '.join(self.observation_names)}). "
-                f"Got an array of shape {array.shape}."
-            )
-        if not np.isfinite(array).all():
-            column = np.argwhere(~np.isfinite(array))[0][-1]
-            raise UserError(f"'{self.observation_names[column]}' is not a finite number in the observation given.")
-        if self.standardisation:
-            array = (array - self.standardisation.mean) / self.standardisation.scale
-        # XLA rounds a single row differently from many: it goes in twice, so that company changes no bit.
-        rows = np.atleast_2d(array)
-        logits = np.asarray(_forward(self.network, np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows))
-        return logits[0] if array.ndim == 1 else logits[: len(rows)]
-
-    def _logits_of_images(self, images: np.ndarray, network: ConvNet) -> np.ndarray:
-        if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[-3:] != network.shape:
-            raise UserError(
-                f"this policy sees images of bytes (uint8) of shape {network.shape}. Got {images.dtype} of shape "
-                f"{images.shape}."
-            )
-        rows = images.reshape(-1, *network.shape)
-        parts = []
-        for start in range(0, len(rows), IMAGES):
-            batch = rows[start : start + IMAGES]
-            padding = np.zeros((IMAGES - len(batch), *network.shape), np.uint8)  # batches of one size round alike
-            parts.append(np.asarray(_see(network, np.concatenate([batch, padding])))[: len(batch)])
-        logits = np.concatenate(parts) if parts else np.zeros((0, len(self.action_names)), np.float32)
-        return logits[0] if images.ndim == 3 else logits
-
-    def act(self, observations: ArrayLike) -> np.ndarray:
-        """The most probable action (its number) for one observation or many."""
-        return self.logits(observations).argmax(axis=-1)
-
-    def probabilities(self, observations: ArrayLike) -> np.ndarray:
-        """The probability of each action; sums to one."""
-        return np.asarray(jax.nn.softmax(self.logits(observations), axis=-1))
-
-    def energy(self, observations: ArrayLike) -> np.ndarray:
-        """E(s), low where the training states were dense (meaningful for EDM)."""
-        return np.asarray(energy(jnp.asarray(self.logits(observations))))
-
-    def save(self, path: str | Path, overwrite: bool = False, extra: Mapping[str, bytes] | None = None) -> None:
-        """Write the folder `path`, whole or not at all; `extra` files (metrics, say) go beside the policy."""
-        weights = safetensors.numpy.save(_tensors(self))
-        description = {
-            "format": FORMAT,
-            "version": VERSION,
-            "network": _architecture(self.network),
-            "observation_names": list(self.observation_names),
-            "action_names": list(self.action_names),
-            "standardised": self.standardisation is not None,
-            "weights_sha256": hashlib.sha256(weights).hexdigest(),
-            "provenance": dict(self.provenance),
-        }
-        if overwrite and Path(path).is_dir():
-            strange = sorted(
-                {entry.name for entry in Path(path).iterdir()} - {DESCRIPTION, WEIGHTS, *KNOWN, *(extra or {})}
-            )
-            if strange:
-                raise UserError(f"{path} holds '{strange[0]}', which is no part of a policy; it is not overwritten.")
-        with files.new_folder(Path(path), overwrite) as folder:
-            for name, content in (extra or {}).items():
-                files.write_bytes(folder / name, content)
-            files.write_bytes(folder / WEIGHTS, weights)
-            files.write_text(
-                folder / DESCRIPTION, json.dumps(description, indent=2, sort_keys=True, allow_nan=False) + "\n"
-            )
-
-    @classmethod
-    def load(cls, path: str | Path) -> Policy:
-        """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
-        path = Path(path)
-        if not path.is_dir():
-            raise UserError(f"{path}: there is no such policy folder.")
-        try:
-            return _load(path)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+def save(policy: Policy, path: Path, overwrite: bool, extra: Mapping[str, bytes]) -> None:
+    """Write the folder, whole or not at all."""
+    weights = safetensors.numpy.save(_tensors(policy))
+    description = {
+        "format": FORMAT,
+        "version": VERSION,
+        "network": _architecture(policy.network),
+        "observation_names": list(policy.observation_names),
+        "action_names": list(policy.action_names),
+        "standardised": policy.standardisation is not None,
+        "temperature": float(policy.temperature),
+        "energies": policy.energies is not None,
+        "schema": policy.schema.as_json() if policy.schema else None,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "provenance": dict(policy.provenance),
+    }
+    if overwrite and path.is_dir():
+        strange = sorted({entry.name for entry in path.iterdir()} - {DESCRIPTION, WEIGHTS, *KNOWN, *extra})
+        if strange:
+            raise UserError(f"{path} holds '{strange[0]}', which is no part of a policy; it is not overwritten.")
+    with files.new_folder(path, overwrite) as folder:
+        for name, content in extra.items():
+            files.write_bytes(folder / name, content)
+        files.write_bytes(folder / WEIGHTS, weights)
+        text = json.dumps(description, indent=2, sort_keys=True, allow_nan=False)
+        files.write_text(folder / DESCRIPTION, text + "\n")
 
 
-@jax.jit
-def _forward(network: Network, observations: jax.Array) -> jax.Array:
-    return network(observations)
-
-
-@jax.jit
-def _see(network: ConvNet, images: jax.Array) -> jax.Array:
-    return network(as_inputs(images))
+def load(path: Path) -> Policy:
+    """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such policy folder.")
+    try:
+        return _load(path)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
 def _architecture(network: Network) -> dict[str, Any]:
@@ -199,6 +118,8 @@ def _tensors(policy: Policy) -> dict[str, np.ndarray]:
     if policy.standardisation:
         tensors["standardisation.mean"] = np.asarray(policy.standardisation.mean, np.float32)
         tensors["standardisation.scale"] = np.asarray(policy.standardisation.scale, np.float32)
+    if policy.energies is not None:
+        tensors["energies"] = np.asarray(policy.energies, np.float32)
     return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
 
 
@@ -212,6 +133,8 @@ def _load(path: Path) -> Policy:
         shapes[f"{name}.bias"] = (outputs,)
     if description["standardised"]:
         shapes["standardisation.mean"] = shapes["standardisation.scale"] = (described["sizes"][0],)
+    if description["energies"]:
+        shapes["energies"] = (ENERGIES,)
     tensors = _weights(path / WEIGHTS, shapes, description["weights_sha256"])
     filled = {name: Dense(*(jnp.asarray(tensors[f"{name}.{part}"]) for part in ("weight", "bias"))) for name in layers}
     dense = MLP(tuple(layer for name, layer in filled.items() if name.startswith("layers")), described["activation"])
@@ -224,13 +147,33 @@ def _load(path: Path) -> Policy:
         standardisation = Standardisation(tensors["standardisation.mean"], tensors["standardisation.scale"])
         if not (standardisation.scale > 0).all():
             raise UserError(f"{WEIGHTS}: a scale of the standardisation is not positive; the folder is damaged.")
+    if description["energies"] and (np.diff(tensors["energies"]) < 0).any():
+        raise UserError(f"{WEIGHTS}: the quantiles of the energies do not ascend; the folder is damaged.")
+    schema = _schema(description)
     return Policy(
         network=network,
         observation_names=tuple(description["observation_names"]),
         action_names=tuple(description["action_names"]),
         standardisation=standardisation,
         provenance=description["provenance"],
+        temperature=float(description["temperature"]),
+        energies=tensors.get("energies"),
+        schema=schema,
     )
+
+
+def _schema(description: dict[str, Any]) -> Schema | None:
+    """The schema, which must give the very names that the policy has."""
+    if description["schema"] is None:
+        return None
+    try:
+        schema = Schema.from_json(description["schema"])
+    except UserError as error:
+        raise UserError(f"{DESCRIPTION}: {error}") from None
+    names = list(schema.observation_names), list(schema.actions)
+    if names != (description["observation_names"], description["action_names"]):
+        raise UserError(f"{DESCRIPTION}: the schema does not give the names of the policy; the folder is damaged.")
+    return schema
 
 
 def _description(path: Path) -> dict[str, Any]:
@@ -244,11 +187,13 @@ def _description(path: Path) -> dict[str, Any]:
         raise UserError(f"{DESCRIPTION} is not readable JSON; the folder is damaged.") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise UserError(f"{DESCRIPTION} does not describe a policy of sbil.")
-    if description.get("version") != VERSION:
+    if type(description.get("version")) is not int or not FIRST <= description["version"] <= VERSION:
         raise UserError(
-            f"the policy is in format {description.get('version')!r}, this sbil reads format {VERSION}; "
+            f"the policy is in format {description.get('version')!r}, this sbil reads format {FIRST} to {VERSION}; "
             "load it with the sbil that wrote it, or upgrade."
         )
+    if description["version"] == FIRST:
+        description = {"temperature": 1.0, "energies": False, "schema": None} | description
     for what, good in _conditions(description).items():
         if not good:
             raise UserError(f"{DESCRIPTION}: {what} is missing or wrong; the folder is damaged.")
@@ -275,9 +220,12 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         "the list of observation names": _names(description.get("observation_names"), 0 if images else ends[0]),
         "the list of action names": _names(description.get("action_names"), ends[1]),
         "'standardised'": description.get("standardised") in ((False,) if images else (False, True)),
+        "the temperature": _positive(description.get("temperature")),
+        "'energies'": description.get("energies") in (False, True),
+        "the schema": "schema" in description,
         "the hash of the weights": isinstance(description.get("weights_sha256"), str),
         "the provenance": isinstance(description.get("provenance"), dict),
-        "the list of entries": len(description) == 8 and len(network) == (5 if images else 3),
+        "the list of entries": len(description) == 11 and len(network) == (5 if images else 3),
     }
 
 
@@ -296,6 +244,10 @@ def _sound_convolutions(network: dict[str, Any]) -> bool:
     except UserError:
         return False
     return bool(last == network["sizes"][0])
+
+
+def _positive(number: Any) -> bool:
+    return isinstance(number, int | float) and type(number) is not bool and 0 < number < math.inf
 
 
 def _names(names: Any, count: int | None) -> bool:

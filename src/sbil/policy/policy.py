@@ -1,0 +1,153 @@
+"""What a finished policy does: act, probabilities, energy, and how familiar a state is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sbil.dataset import Spec, Standardisation, as_inputs
+from sbil.demonstrations import Schema
+from sbil.errors import UserError
+from sbil.networks import ConvNet, Dense, Network, energy
+
+IMAGES = 64  # seen at a time
+ROWS = 1 << 16  # likewise
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A trained network with the names of what it sees and does; one observation or many at a time.
+
+    standardisation: what is done to an observation before the network sees it; people give and get plain values.
+    temperature: what the logits are divided by before they become probabilities; the energy is not changed by it.
+    energies: quantiles of the energies of the states it was trained on, smallest first.
+    schema: what the columns of the table it was trained on mean.
+    """
+
+    network: Network
+    observation_names: tuple[str, ...]  # none for images
+    action_names: tuple[str, ...]
+    standardisation: Standardisation | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float = 1.0
+    energies: np.ndarray | None = None
+    schema: Schema | None = None
+
+    @property
+    def spec(self) -> Spec:
+        """The shape of the task the policy is for."""
+        shape = self.network.shape if isinstance(self.network, ConvNet) else (len(self.observation_names),)
+        return Spec(shape, len(self.action_names))
+
+    @property
+    def plain_network(self) -> Network:
+        """The network for observations as they are: the standardisation becomes a part of its first layer."""
+        if self.standardisation is None or isinstance(self.network, ConvNet):
+            return self.network
+        mean, scale = (np.asarray(part, np.float64) for part in self.standardisation)
+        first = self.network.layers[0]
+        weight = np.asarray(first.weight, np.float64) / scale[:, None]
+        folded = Dense(
+            jnp.asarray(weight, jnp.float32), jnp.asarray(np.asarray(first.bias) - mean @ weight, jnp.float32)
+        )
+        return eqx.tree_at(lambda network: network.layers[0], self.network, folded)
+
+    def logits(self, observations: ArrayLike) -> np.ndarray:
+        """One logit an action for an observation [d] or for many [n, d]; images are uint8 [height, width, channels]."""
+        if isinstance(self.network, ConvNet):
+            return self._logits_of_images(np.asarray(observations), self.network)
+        with np.errstate(over="ignore"):
+            array = np.asarray(observations, np.float32)
+        if array.ndim not in (1, 2) or array.shape[-1] != len(self.observation_names):
+            raise UserError(
+                f"this policy sees {len(self.observation_names)} numbers ({', '.join(self.observation_names)}). "
+                f"Got an array of shape {array.shape}."
+            )
+        return self._logits_of_rows(array) if array.ndim == 2 else self._logits_of_rows(array[None])[0]
+
+    def _logits_of_rows(self, rows: np.ndarray) -> np.ndarray:
+        parts = [self._logits_of_some(rows[start : start + ROWS]) for start in range(0, len(rows), ROWS)]
+        return np.concatenate(parts) if parts else np.zeros((0, len(self.action_names)), np.float32)
+
+    def _logits_of_some(self, rows: np.ndarray) -> np.ndarray:
+        if not np.isfinite(rows).all():
+            column = np.argwhere(~np.isfinite(rows))[0][-1]
+            raise UserError(f"'{self.observation_names[column]}' is not a finite number in the observation given.")
+        if self.standardisation:
+            rows = self.standardisation.apply(rows)
+        # XLA rounds a single row differently from many: it goes in twice, so that company changes no bit.
+        return np.asarray(_forward(self.network, np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows))[: len(rows)]
+
+    def _logits_of_images(self, images: np.ndarray, network: ConvNet) -> np.ndarray:
+        if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[-3:] != network.shape:
+            raise UserError(
+                f"this policy sees images of bytes (uint8) of shape {network.shape}. Got {images.dtype} of shape "
+                f"{images.shape}."
+            )
+        rows = images.reshape(-1, *network.shape)
+        parts = []
+        for start in range(0, len(rows), IMAGES):
+            batch = rows[start : start + IMAGES]
+            padding = np.zeros((IMAGES - len(batch), *network.shape), np.uint8)  # batches of one size round alike
+            parts.append(np.asarray(_see(network, np.concatenate([batch, padding])))[: len(batch)])
+        logits = np.concatenate(parts) if parts else np.zeros((0, len(self.action_names)), np.float32)
+        return logits[0] if images.ndim == 3 else logits
+
+    def act(self, observations: ArrayLike) -> np.ndarray:
+        """The most probable action (its number) for one observation or many."""
+        return self.logits(observations).argmax(axis=-1)
+
+    def predict(
+        self, observation: ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[np.ndarray, None]:
+        """(action, state) as Stable-Baselines3 gives them; there is no state, and actions are the most probable."""
+        if not deterministic:
+            raise UserError("predict takes the most probable action; draw from policy.probabilities(observation).")
+        return self.act(observation), None
+
+    def probabilities(self, observations: ArrayLike) -> np.ndarray:
+        """The probability of each action; sums to one."""
+        logits = self.logits(observations)
+        return np.asarray(jax.nn.softmax(logits if self.temperature == 1 else logits / self.temperature, axis=-1))
+
+    def energy(self, observations: ArrayLike) -> np.ndarray:
+        """E(s), low where the training states were dense (meaningful for EDM)."""
+        return np.asarray(energy(jnp.asarray(self.logits(observations))))
+
+    def percentile(self, observations: ArrayLike) -> np.ndarray:
+        """How many of 100 training states have a lower energy: 100 is unlike all that was seen."""
+        if self.energies is None:
+            raise UserError("this policy does not know the energies of its training states; train it anew.")
+        place = np.searchsorted(self.energies, self.energy(observations), side="left")
+        return np.minimum(100 * place / (len(self.energies) - 1), 100.0)
+
+    def save(self, path: str | Path, overwrite: bool = False, extra: Mapping[str, bytes] | None = None) -> None:
+        """Write the folder `path`, whole or not at all; `extra` files (metrics, say) go beside the policy."""
+        from sbil.policy import folder
+
+        folder.save(self, Path(path), overwrite, extra or {})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
+        from sbil.policy import folder
+
+        return folder.load(Path(path))
+
+
+@jax.jit
+def _forward(network: Network, observations: jax.Array) -> jax.Array:
+    return network(observations)
+
+
+@jax.jit
+def _see(network: ConvNet, images: jax.Array) -> jax.Array:
+    return network(as_inputs(images))
