@@ -31,6 +31,7 @@ SHOWN = (
     "CartPole-v1-dqn-greedy-thin1",
     "Acrobot-v1-ppo-sampled-thin1",
     "LunarLander-v3-ppo-greedy-thin1",
+    "BeamRiderNoFrameskip-v4-ppo-sampled-thin1",
 )
 # The cells of the README's table: file, size, heading.
 HEADLINE = (
@@ -112,6 +113,24 @@ def states() -> str:
             mine = {r.cell.unlabelled: r for r in results if str(r.cell.method) == form and r.cell.size == 1}
             if len(mine) > 1:
                 lines.append("| " + " | ".join([setting, NAMES[form], *gains(mine)]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def ends() -> str:
+    """Where training ends, by size: how well it fits the decisions, and the gap between recorded and sampled states."""
+    head = ["setting", "method", "log-loss of the decisions", "energy gap", "gap outside -0.6 to -0.4"]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    for setting in settings():
+        results = [r for r in store.read(HERE / f"{setting}.parquet") if not r.cell.unlabelled and r.curves]
+        for method in ("bc", "bc:decay", "edm", "edm:released"):
+            last = [result.metrics for result in results if str(result.cell.method) == method]
+            if last:
+                losses = ", ".join(f"{np.median(values['policy_loss']):.3f}" for values in last)
+                gaps = [values["energy_gap"] for values in last if "energy_gap" in values]
+                medians = ", ".join(f"{np.median(gap):+.2f}" for gap in gaps)
+                outside = sum(int((np.abs(gap + 0.5) > 0.1).sum()) for gap in gaps)
+                count = f"{outside} of {sum(gap.size for gap in gaps)} runs" if gaps else ""
+                lines.append("| " + " | ".join([setting, NAMES[method], losses, medians, count]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -245,7 +264,7 @@ def pages() -> dict[Path, str]:
         ),
         ROOT / "docs" / "environments.md": inserted(ROOT / "docs" / "environments.md", ("returns", returns())),
         ROOT / "docs" / "reproduction.md": inserted(
-            ROOT / "docs" / "reproduction.md", ("standing", standing()), ("states", states())
+            ROOT / "docs" / "reproduction.md", ("standing", standing()), ("states", states()), ("ends", ends())
         ),
     }
 

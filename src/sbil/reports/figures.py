@@ -33,6 +33,7 @@ LINES = ("-", "-.")  # for the first eight methods, and for the next
 SCORE = "return (0 = random, 1 = demonstrator)"
 LEVELS = np.arange(-10, 111) / 100  # the scores at which profiles are drawn
 WIDE = 100  # the ratio of large to small values of a diagnostic beyond which its axis is logarithmic
+HUGE = 1000  # the size beyond which one of values of both signs is too
 STAMPS = {"png": "Creation Time", "svg": "Date", "pdf": "CreationDate"}  # where each kind of file would have the date
 
 
@@ -285,8 +286,12 @@ def _quartiles(values: np.ndarray) -> np.ndarray:
 
 
 def _fit(panel: Axes, results: Sequence[Result], metric: str) -> None:
-    """Axes that show what is drawn of sound runs, or of all where none are; logarithmic where values are far apart."""
-    sound = [r.curves[metric][(r.diverged_at < 0) | (4 * r.diverged < len(r.cell.runs))] for r in results]
+    """Axes that show what is drawn of methods whose runs are mostly sound, or of all where none is.
+
+    They are logarithmic where values are far apart: losses, and what has diverged.
+    """
+    steady = [result for result in results if not _mostly_lost(result)] or results
+    sound = [r.curves[metric][(r.diverged_at < 0) | (4 * r.diverged < len(r.cell.runs))] for r in steady]
     sound = [values for values in sound if len(values)] or [result.curves[metric] for result in results]
     bands = [_quartiles(values).ravel() for values in sound]
     values = np.concatenate([*bands, [np.nan]])
@@ -295,7 +300,7 @@ def _fit(panel: Axes, results: Sequence[Result], metric: str) -> None:
         return
     sizes = np.abs(values[values != 0])
     small = np.quantile(sizes, 0.1) if len(sizes) else 1.0
-    if len(sizes) and sizes.max() > WIDE * small:
+    if len(sizes) and sizes.max() > WIDE * small and (values.min() >= 0 or sizes.max() > HUGE):
         panel.set_yscale("symlog", linthresh=small)
     scale = panel.yaxis.get_transform()
     low, high = scale.transform(np.array([values.min(), values.max()]))
