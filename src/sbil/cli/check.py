@@ -1,0 +1,77 @@
+"""sbil check: a table of decisions -> what is in it, what is wrong with it and how to mend it."""
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from sbil.cli.table import Table
+
+if TYPE_CHECKING:
+    from sbil.demonstrations.checking import Checked, ColumnFacts
+
+EXAMPLES = (
+    "sbil check stays.csv",
+    "sbil check stays.csv --episode stay --time hour --action treatment --json",
+)
+WORDS = {"stops": "[red]stops[/]", "harms": "[yellow]harms[/]", "note": "note"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(Table):
+    """Look through a table before anything is trained on it. Roles of columns that are not given are guessed."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """A CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
+    json: bool = False
+    """Print what was found as JSON."""
+
+
+def run(command: Command) -> None:
+    """Look, and print what was found with the problems last, the most harmful first."""
+    from sbil.demonstrations.checking import check
+
+    found = check(command.data, schema=command.schema, **command.roles())
+    if command.json:
+        print(json.dumps(found.as_json()))
+        return
+    show(found)
+
+
+def show(found: "Checked") -> None:
+    """The table of columns, the decisions, the episodes, the problems, and what to type next."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table as Grid
+
+    console = Console(highlight=False)
+    console.print(
+        f"{escape(found.source)}: {found.rows:,} rows, {len(found.columns)} columns ({escape(found.description)})"
+    )
+    grid = Grid(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head in ("column", "role", "type", "missing", "distinct", "min", "mean", "max", "levels"):
+        grid.add_column(head, justify="left" if head in ("column", "role", "type", "levels") else "right")
+    for column in found.columns:
+        grid.add_row(*map(escape, _cells(column)))
+    console.print(grid)
+    if found.actions:
+        console.print("decisions: " + escape(", ".join(f"{name} {count}" for name, count in found.actions.items())))
+    if found.episodes:
+        console.print("episodes:  " + ", ".join(f"{name} {count}" for name, count in found.episodes.items()))
+    for problem in found.problems:
+        console.print(
+            f"{WORDS[problem.severity]}: {escape(problem.where)}: {escape(problem.what)}; {escape(problem.fix)}"
+        )
+    if not found.problems:
+        console.print("no problem was found")
+    console.print(f"next: {escape(found.command)}", soft_wrap=True)
+
+
+def _cells(column: "ColumnFacts") -> list[str]:
+    missing = f"{column.missing:,} ({column.missing_share:.1%})" if column.missing else ""
+    numbers = ["" if value is None else f"{value:.4g}" for value in (column.min, column.mean, column.max)]
+    distinct = "many" if column.distinct is None else f"{column.distinct:,}"
+    levels = ", ".join(column.levels[:6]) + (", ..." if len(column.levels) > 6 else "")
+    return [column.name, column.role, column.type, missing, distinct, *numbers, levels]

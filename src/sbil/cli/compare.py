@@ -1,0 +1,57 @@
+"""sbil compare: a table of decisions -> which algorithm matches them best while they are held out."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from sbil.cli.table import Table, load
+
+EXAMPLES = (
+    "sbil compare --data stays.csv --episode stay --time hour --action treatment --algorithms edm,rcal",
+    "sbil compare --data stays.parquet --schema stays.json --algorithms edm --folds 10 --json",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(Table):
+    """Cross-validate algorithms by episode beside BC, the commonest and the previous action."""
+
+    data: str
+    """The demonstrations: a CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
+    algorithms: str = "edm"
+    """Which algorithms, separated by commas; BC is always there."""
+    folds: int = 5
+    """Parts of the episodes (of the groups, with --group), each held out once."""
+    updates: int | None = None
+    """Updates (default: what each algorithm's default preset asks for)."""
+    seed: int = 0
+    """Seed of the folds and of training."""
+    out: Path | None = None
+    """Write the table as JSON here as well."""
+    json: bool = False
+    """Print the result as JSON."""
+
+
+def run(command: Command) -> None:
+    """Cross-validate and print."""
+    from sbil import algorithms, files
+    from sbil.cli.progress import bar
+    from sbil.cli.scores import rows, show
+    from sbil.evaluation.crossvalidation import cross_validate
+
+    names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
+    for name in names:
+        algorithms.get(name)
+    data = load(command.data, command)
+    with bar(1, f"{command.folds} folds of {len(data)} episodes") as advance:
+        found = cross_validate(
+            names, data, folds=command.folds, seed=command.seed, updates=command.updates, watch=advance
+        )
+    table = rows(found)
+    result = {"episodes": len(data), "decisions": data.steps, "folds": command.folds, "compared": table}
+    if command.out:
+        files.write_text(command.out, json.dumps(result, indent=2) + "\n")
+    if command.json:
+        print(json.dumps(result))
+        return
+    show(table, f"{data.steps} decisions of {len(data)} episodes, each held out once [95 % interval over episodes]")

@@ -1,0 +1,63 @@
+"""sbil show: what a policy folder holds."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+EXAMPLES = ("sbil show policy/", "sbil show policy/ --json")
+
+
+@dataclass(frozen=True)
+class Command:
+    """Say what a policy is: network, columns, actions, data and settings; its folder is checked on the way."""
+
+    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
+    """The policy folder."""
+    json: bool = False
+    """Print it as JSON."""
+
+
+def run(command: Command) -> None:
+    """Load, which checks everything, and print."""
+    from sbil.policy import DESCRIPTION, Policy
+
+    policy = Policy.load(command.policy)
+    description = json.loads((command.policy / DESCRIPTION).read_bytes())
+    if command.json:
+        print(json.dumps(description))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, value in facts(policy, description).items():
+        grid.add_row(Text(name, style="bold"), Text(value))
+    Console().print(grid)
+
+
+def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
+    """What is to be known, a line each."""
+    network, made, schema = description["network"], policy.provenance, policy.schema
+    data = made.get("data", {})
+    settings = ", ".join(f"{name} {value}" for name, value in made.get("settings", {}).items())
+    roles = {role: getattr(schema, role) for role in ("action", "episode", "time", "group")} if schema else {}
+    lines = {
+        "algorithm": " ".join(str(made.get(key, "")) for key in ("algorithm", "preset")).strip(),
+        "settings": settings,
+        "network": f"{network['kind']} {'-'.join(map(str, network['sizes']))}, {network['activation']}",
+        "observations": ", ".join(policy.observation_names) or f"images {policy.spec.observation_shape}",
+        "actions": ", ".join(policy.action_names),
+        "columns": ", ".join(f"{role}: {name}" for role, name in roles.items() if name),
+        "standardised": "yes, inside the policy" if policy.standardisation else "no",
+        "temperature": f"{policy.temperature:g}",
+        "trained on": f"{data['trajectories']} episodes, {data['steps']} decisions" if "steps" in data else "",
+        "data": data.get("sha256", ""),
+        "seed": str(made.get("seed", "")),
+        "sbil": made.get("sbil", ""),
+        "weights": description["weights_sha256"],
+    }
+    return {name: value for name, value in lines.items() if value}

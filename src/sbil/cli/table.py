@@ -1,0 +1,51 @@
+"""The options that say what the columns of a table mean, shared by every command that reads one."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from sbil.demonstrations import Demonstrations
+
+ROLES = ("episode", "time", "action", "observations", "terminal", "group", "categories", "one_hot", "missing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """What the columns of a table mean; commands that read one have these options first."""
+
+    action: str | None = None
+    """The column of the decisions (tables need it, or --schema)."""
+    episode: str | None = None
+    """The column that tells episodes apart; without, every row is an episode of its own."""
+    time: str | None = None
+    """The column that orders the rows of an episode; without, they are in order."""
+    observations: tuple[str, ...] = ()
+    """The columns that are observed (default: every other column of numbers)."""
+    terminal: str | None = None
+    """The column that is 1 or true where the process itself ended with a row."""
+    group: str | None = None
+    """The column of what a split must not tear apart: the patient of several stays, say."""
+    categories: tuple[str, ...] = ()
+    """Columns of text or codes that become one number each."""
+    one_hot: tuple[str, ...] = ()
+    """Columns of text or codes that become one number a value, 0 or 1."""
+    missing: Literal["refuse", "mean", "last", "drop"] | None = None
+    """What to do where a value is missing: refuse (default), the column's mean, the last one of the episode, drop the
+    row."""
+    schema: Path | None = None
+    """A JSON file that says all of this."""
+
+    def roles(self) -> dict[str, Any]:
+        """What was said, by role."""
+        return {role: getattr(self, role) for role in ROLES if getattr(self, role)}
+
+
+def load(data: str, table: Table, schema: Any = None) -> "Demonstrations":
+    """The demonstrations in a file, folder, glob or Minari dataset.
+
+    schema: that of a policy, where the table is to be read as the one it was trained on.
+    """
+    from sbil import demonstrations
+
+    return demonstrations.read(data, schema=table.schema or schema, **table.roles())

@@ -1,0 +1,66 @@
+"""Every decision judged by a policy that was not trained on its episode: cross-validation beside the baselines."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+from sbil.evaluation.baselines import Baselines
+from sbil.evaluation.matching import Decided, decided, units
+from sbil.fitting import fit
+
+Watch = Callable[[float, str], None]  # the share that is done, and what is being done
+
+
+def cross_validate(
+    algorithms: Sequence[str],
+    demonstrations: Demonstrations,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    preset: str = "default",
+    settings: Mapping[str, tuple[str, ...]] | None = None,
+    updates: int | None = None,
+    standardise: bool | None = None,
+    watch: Watch | None = None,
+) -> dict[str, Decided]:
+    """What the baselines, BC and `algorithms` say of every decision while its episode, or group, is held out.
+
+    Rows are those of demonstrations.decisions() for all, so that any two can be compared decision by decision.
+    Whatever is fitted, standardisation too, is fitted to the other folds alone.
+    settings: changes to the preset by algorithm, as name=value.
+    updates, standardise: as for `sbil.fit`.
+    """
+    learners, settings = tuple(dict.fromkeys(["bc", *algorithms])), settings or {}
+    strange = sorted(set(settings) - set(learners))
+    if strange:
+        raise UserError(f"settings are given for '{strange[0]}', which is not trained; choose from {list(learners)}.")
+    steps = demonstrations.decisions()
+    shape = len(steps.action), len(demonstrations.action_names)
+    found: dict[str, np.ndarray] = {}
+    fold = np.empty(len(steps.action), np.int32)
+    for number, part in enumerate(demonstrations.folds(folds, seed)):
+        training = demonstrations.select(np.setdiff1d(np.arange(len(demonstrations)), part))
+        held_out = demonstrations.select(part)
+        judged = Baselines.from_demonstrations(training).decided(held_out)
+        for place, name in enumerate(learners):
+            if watch:
+                watch((number + place / len(learners)) / folds, f"{name}, fold {number + 1} of {folds}")
+            policy = fit(
+                name,
+                training,
+                seed=seed,
+                preset=preset,
+                settings=settings.get(name, ()),
+                updates=updates,
+                standardise=standardise,
+                pad=True,
+            )
+            judged[name] = decided(policy, held_out)
+        rows = np.isin(steps.trajectory, part)
+        fold[rows] = number
+        for name, one in judged.items():
+            found.setdefault(name, np.empty(shape))[rows] = one.probabilities
+    episodes = units(demonstrations, steps.trajectory)
+    return {name: Decided(probabilities, steps.action, episodes, fold) for name, probabilities in found.items()}

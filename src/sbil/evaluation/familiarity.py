@@ -1,0 +1,357 @@
+"""Whether the energy knows what is unfamiliar, measured against simpler ways to tell.
+
+Two questions: is a policy right more often where a measure says that the state is familiar (coverage), and does the
+measure tell states of another kind from held-out ones (detection)? Three measures answer, the higher the more
+familiar: the negative energy, the largest probability, and the negative distance to the nearest training states.
+Nothing that is returned holds recorded observations, but for `States` and `shifted`, which are for work in memory.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError, unknown
+from sbil.evaluation.matching import Decided, decided, observed, softmax
+from sbil.evaluation.resampling import Interval, Ranking, affordable, draws, interval, numbered, ranked, running
+from sbil.policy import Policy
+
+Kind = Literal["noise", "out_of_range", "permuted"]
+SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the decisions that are kept
+NEIGHBOURS = 10
+MOST_STATES = 20_000  # training states that neighbours are sought among
+MOST_DECISIONS = 5_000  # held-out decisions that are looked at
+BEYOND = 5.0  # standard deviations out of range
+BLOCK = 256  # rows whose distances are held in memory at once
+WORDS = {
+    "energy": "the energy",
+    "probability": "the largest probability",
+    "neighbours": "the distance to the nearest training states",
+    "noise": "noise",
+    "out_of_range": "one value out of range",
+    "permuted": "columns permuted",
+    "another": "the other table",
+}
+
+Measures = Mapping[str, np.ndarray]
+
+
+class States(NamedTuple):
+    """What is known of the states a policy was trained on."""
+
+    mean: np.ndarray  # [columns]
+    deviation: np.ndarray  # [columns], the standard deviation
+    low: np.ndarray  # [columns]
+    high: np.ndarray  # [columns]
+    sample: np.ndarray  # [states, columns], standardised, at most 20,000 of them
+
+    @classmethod
+    def of(cls, demonstrations: Demonstrations, seed: int = 0) -> "States":
+        """The range of all states; mean and standard deviation of the sample, which is all of them where they fit."""
+        if len(demonstrations.observation_shape) != 1:
+            raise UserError("familiarity is measured on rows of numbers, and these demonstrations hold images.")
+        sample = _rows(demonstrations, _some(demonstrations.steps, MOST_STATES, seed))
+        mean, deviation = sample.mean(axis=0), sample.std(axis=0)
+        ranges = np.array([(part.min(axis=0), part.max(axis=0)) for part in observed(demonstrations)])
+        low, high = ranges[:, 0].min(axis=0), ranges[:, 1].max(axis=0)
+        return cls(mean, deviation, low, high, (sample - mean) / _divisor(deviation))
+
+    def distance(self, observations: np.ndarray, neighbours: int = NEIGHBOURS) -> np.ndarray:
+        """[n] the Euclidean distance to the 10th nearest state of the sample, in standard deviations; exact."""
+        neighbours = min(neighbours, len(self.sample))
+        rows, lengths = (observations - self.mean) / _divisor(self.deviation), (self.sample**2).sum(axis=1)
+        found = np.empty(len(rows))
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK]
+            squares = lengths - 2 * block @ self.sample.T
+            squares.partition(neighbours - 1, axis=1)
+            found[start : start + BLOCK] = squares[:, neighbours - 1] + (block**2).sum(axis=1)
+        return np.sqrt(np.maximum(found, 0.0))
+
+
+class Coverage(NamedTuple):
+    """How often the decisions that are kept are matched, when the least familiar ones are left to a human."""
+
+    accuracy: dict[str, dict[float, Interval]]  # by measure and share kept
+    area: dict[str, Interval]  # by measure: the mean, over decisions, of the accuracy among those as familiar or more
+    differences: dict[str, Interval]  # of the areas: the first measure minus each of the others
+
+
+class Detection(NamedTuple):
+    """How well shifted states are told from held-out ones."""
+
+    auroc: dict[str, Interval]  # by measure: how often a held-out state is the more familiar of two; 0.5 is chance
+    differences: dict[str, Interval]  # the first measure minus each of the others
+
+
+class Familiarity(NamedTuple):
+    """The whole comparison, and what it says in a sentence."""
+
+    coverage: Coverage
+    detection: dict[str, Detection]  # by kind of shift
+    sentence: str
+    notes: tuple[str, ...]  # what was drawn, and what was left out
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values; what is not a number is None."""
+        coverage = self.coverage
+        return {
+            "coverage": {
+                "accuracy": {
+                    name: [{"share": share, **_plain(found)} for share, found in curve.items()]
+                    for name, curve in coverage.accuracy.items()
+                },
+                "area": {name: _plain(found) for name, found in coverage.area.items()},
+                "differences": {name: _plain(found) for name, found in coverage.differences.items()},
+            },
+            "detection": {
+                kind: {
+                    "auroc": {name: _plain(found) for name, found in detected.auroc.items()},
+                    "differences": {name: _plain(found) for name, found in detected.differences.items()},
+                }
+                for kind, detected in self.detection.items()
+            },
+            "sentence": self.sentence,
+            "notes": list(self.notes),
+        }
+
+
+def familiarity(
+    policy: Policy,
+    held_out: Demonstrations,
+    training: Demonstrations | None = None,
+    another: np.ndarray | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Familiarity:
+    """Compare the energy of a policy with the other measures on held-out decisions and on shifted states.
+
+    training: what the policy was trained on. Without it there are no neighbours to measure distances to, and the
+        shifts are made by the spread of the held-out states.
+    another: observations [n, columns] of another population, as a further kind of shift.
+    """
+    states = States.of(held_out if training is None else training, seed)
+    chosen = _some(held_out.steps, MOST_DECISIONS, seed)
+    rows = _rows(held_out, chosen)
+    probabilities, actions, episodes, _ = decided(policy, held_out)
+    made = Decided(probabilities[chosen], actions[chosen], episodes[chosen])
+    known = None if training is None else states
+    inside = measures(policy, rows, known)
+    rng = np.random.default_rng(seed)
+    detected: dict[str, Detection] = {}
+    for kind in get_args(Kind):
+        outside = measures(policy, shifted(rows, kind, rng, states), known)
+        detected[kind] = detection(inside, outside, made.episodes, resamples=resamples, seed=seed)
+    if another is not None:
+        rest = np.asarray(another)[_some(len(another), MOST_DECISIONS, seed)]
+        own = np.arange(len(rest))
+        detected["another"] = detection(
+            inside, measures(policy, rest, known), made.episodes, own, resamples=resamples, seed=seed
+        )
+    covered = coverage(made, inside, resamples=resamples, seed=seed)
+    notes = tuple(_notes(held_out, training))
+    return Familiarity(covered, detected, sentence(covered, detected), notes)
+
+
+def measures(policy: Policy, observations: np.ndarray, states: States | None = None) -> dict[str, np.ndarray]:
+    """Every measure [n] of observations [n, columns], the higher the more familiar."""
+    found = {
+        "energy": -policy.energy(observations).astype(np.float64),
+        "probability": softmax(policy.logits(observations), policy.temperature).max(axis=1),
+    }
+    return found if states is None else found | {"neighbours": -states.distance(observations)}
+
+
+def shifted(observations: np.ndarray, kind: Kind, rng: np.random.Generator, states: States) -> np.ndarray:
+    """Observations [n, columns] of another kind.
+
+    noise: Gaussian noise of one standard deviation of the training states is added to every column.
+    out_of_range: in every row one column, drawn among those that vary, is put 5 standard deviations beyond the range
+        of the training states, below or above it.
+    permuted: every column is shuffled on its own, so that each looks as before and their relations are lost.
+    """
+    rows, columns = observations.shape
+    if kind == "noise":
+        return observations + states.deviation * rng.normal(size=observations.shape)
+    if kind == "permuted":
+        return rng.permuted(observations, axis=0)
+    if kind != "out_of_range":
+        raise unknown("kind of shift", kind, get_args(Kind))
+    varying = np.flatnonzero(states.deviation) if states.deviation.any() else np.arange(columns)
+    moved, column = observations.astype(np.float64), rng.choice(varying, rows)
+    step = BEYOND * _divisor(states.deviation)
+    outside = np.where(rng.random(rows) < 0.5, (states.low - step)[column], (states.high + step)[column])
+    moved[np.arange(rows), column] = outside
+    return moved
+
+
+def detection(
+    inside: Measures,
+    outside: Measures,
+    episodes: np.ndarray,
+    outside_episodes: np.ndarray | None = None,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Detection:
+    """The area under the ROC curve with which each measure tells states from shifted ones.
+
+    episodes: [n] what is resampled whole. Row i of `outside` was made from row i of `inside` and is drawn with it,
+        unless `outside_episodes` says otherwise; then both are resampled on their own.
+    """
+    unit, count = numbered(episodes)
+    names = list(inside)
+    other, others = (unit, 0) if outside_episodes is None else numbered(outside_episodes)
+    units, positive = np.concatenate([unit, other + (count if others else 0)]), np.arange(len(unit) + len(other))
+    rankings = [
+        Ranking.of(np.concatenate([inside[name], outside[name]]), positive < len(unit), units) for name in names
+    ]
+
+    def areas(weights: np.ndarray) -> np.ndarray:
+        return np.array([ranking.areas(weights).roc for ranking in rankings])
+
+    resamples = affordable(resamples, len(units), len(names))
+    blocks: Iterator[Any] = draws(count, resamples, len(units), seed)
+    if others:
+        both = zip(blocks, draws(others, resamples, len(units), seed + 1), strict=True)
+        blocks = (np.concatenate(pair, axis=1) for pair in both)
+    resampled = np.concatenate([areas(weights) for weights in blocks], axis=1)
+    least = min(count, others) if others else count
+    return Detection(*_compared(names, areas(np.ones((1, count + others)))[:, 0], resampled, least))
+
+
+def coverage(decided: Decided, measures: Measures, *, resamples: int = 1000, seed: int = 0) -> Coverage:
+    """How often the decisions that are kept are matched, for each measure of familiarity.
+
+    Decisions of one familiarity are kept or left in equal parts, so the order of rows does not matter.
+    """
+    unit, count = numbered(decided.episodes)
+    names, rows = list(measures), len(unit)
+    curves = [_Curve.of(measures[name], decided.right, unit) for name in names]
+    resamples = affordable(resamples, rows, 2 * len(names))
+    parts = [np.array([curve.under(weights) for curve in curves]) for weights in draws(count, resamples, rows, seed)]
+    resampled = np.concatenate(parts, axis=1)  # [measures, resamples, shares and area]
+    whole = np.array([curve.under(np.ones((1, count)))[0] for curve in curves])
+    accuracy = {
+        name: {share: interval(whole[i, j], resampled[i, :, j], count) for j, share in enumerate(SHARES)}
+        for i, name in enumerate(names)
+    }
+    return Coverage(accuracy, *_compared(names, whole[:, -1], resampled[..., -1], count))
+
+
+def sentence(coverage: Coverage, detection: Mapping[str, Detection]) -> str:
+    """What the numbers say of the energy, plainly; a difference counts where its 95 % interval excludes 0."""
+    found = {
+        (rival, WORDS[kind]): difference
+        for kind, detected in detection.items()
+        for rival, difference in detected.differences.items()
+    }
+    rivals = list(coverage.differences)
+    if all(difference.low > 0 for difference in found.values()):
+        told = (
+            "The energy is the best measure of familiarity here: it tells every kind of shifted state better than "
+            f"{_listed([WORDS[rival] for rival in rivals])}."
+        )
+    else:
+        compared = "; compared with ".join(_compare(rival, found) for rival in rivals)
+        told = f"The energy is not the best measure of familiarity here: compared with {compared}."
+    blind = [WORDS[kind] for kind, detected in detection.items() if not detected.auroc["energy"].low > 0.5]
+    chance = f" It is not clearly better than chance at {_listed(blind)}." if blind else ""
+    return f"{told}{chance} {_deferred(coverage)}"
+
+
+class _Curve(NamedTuple):
+    """Decisions from the most familiar to the least."""
+
+    unit: np.ndarray  # [n]
+    right: np.ndarray  # [n]
+    edges: np.ndarray  # [ties + 1], where decisions of one familiarity begin and end
+
+    @classmethod
+    def of(cls, scores: np.ndarray, right: np.ndarray, unit: np.ndarray) -> "_Curve":
+        order, edges = ranked(scores)
+        return cls(unit[order], right[order], edges)
+
+    def under(self, weights: np.ndarray) -> np.ndarray:
+        """[resamples, shares + 1] the accuracy at each share and the area, for weights [resamples, units]."""
+        rows = weights.take(self.unit, axis=1)
+        seen, found = (running(part).take(self.edges, axis=1) for part in (rows, rows * self.right))
+        kept = np.array(SHARES) * seen[:, -1:]
+        hits = np.array([np.interp(*line) for line in zip(kept, seen, found, strict=True)])
+        size = np.diff(seen, axis=1)
+        with np.errstate(invalid="ignore"):
+            among = np.where(size > 0, found[:, 1:] / seen[:, 1:], 0.0)
+        return np.column_stack([hits / kept, (size * among).sum(axis=1) / seen[:, -1]])
+
+
+def _compared(
+    names: list[str], values: np.ndarray, resampled: np.ndarray, units: int
+) -> tuple[dict[str, Interval], dict[str, Interval]]:
+    """Values [measures] with their intervals, and the first minus each of the others with theirs."""
+    alone = {name: interval(values[i], resampled[i], units) for i, name in enumerate(names)}
+    differences = {
+        name: interval(values[0] - values[i], resampled[0] - resampled[i], units)
+        for i, name in enumerate(names)
+        if i > 0
+    }
+    return alone, differences
+
+
+def _compare(rival: str, found: Mapping[tuple[str, str], Interval]) -> str:
+    """Where the energy is better than a rival, where worse, and where one cannot tell."""
+    words: dict[str, list[str]] = {"better": [], "worse": [], "not clearly different": []}
+    for (name, kind), difference in found.items():
+        if name == rival:
+            outcome = "better" if difference.low > 0 else "worse" if difference.high < 0 else "not clearly different"
+            words[outcome].append(kind)
+    told = ", ".join(f"{outcome} at {_listed(kinds)}" for outcome, kinds in words.items() if kinds)
+    return f"{WORDS[rival]} it is {told}"
+
+
+def _listed(words: list[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _deferred(coverage: Coverage) -> str:
+    """What leaving a fifth to a human does, by each measure."""
+    everything = next(iter(coverage.accuracy.values()))[1.0].value
+    kept = [f"{curve[0.8].value:.1%} by {WORDS[name]}" for name, curve in coverage.accuracy.items()]
+    return f"With the least familiar fifth left to a human, agreement goes from {everything:.1%} to {', '.join(kept)}."
+
+
+def _notes(held_out: Demonstrations, training: Demonstrations | None) -> Iterator[str]:
+    if training is None:
+        yield "Without training demonstrations there are no neighbours, and shifts follow the held-out states."
+    elif training.steps > MOST_STATES:
+        yield f"Neighbours are sought among {MOST_STATES:,} of {training.steps:,} training states, drawn at random."
+    if held_out.steps > MOST_DECISIONS:
+        yield f"{MOST_DECISIONS:,} of {held_out.steps:,} held-out decisions are looked at, drawn at random."
+
+
+def _some(count: int, most: int, seed: int) -> np.ndarray:
+    """The numbers of all rows, or of `most` drawn at random, in order."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
+
+
+def _rows(demonstrations: Demonstrations, chosen: np.ndarray) -> np.ndarray:
+    """[n, columns] the observations of the decisions numbered."""
+    parts, done = [], 0
+    for observations in observed(demonstrations):
+        inside = chosen[(chosen >= done) & (chosen < done + len(observations))]
+        parts.append(observations[inside - done])
+        done += len(observations)
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _divisor(deviation: np.ndarray) -> np.ndarray:
+    """What to divide by: 1 where a column does not vary."""
+    return np.where(deviation > 0, deviation, 1.0)
+
+
+def _plain(found: Interval) -> dict[str, float | None]:
+    return {name: value if np.isfinite(value) else None for name, value in found._asdict().items()}
