@@ -14,13 +14,16 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-Part = Literal["edm", "methods", "environments", "host", "images", "scaling", "memory", "runner", "determinism", "all"]
+Part = Literal[
+    "edm", "methods", "environments", "host", "images", "tables", "scaling", "memory", "runner", "determinism", "all"
+]
 MODULES = {
     "edm": "edm_speed",
     "methods": "methods",
     "environments": "environment_speed",
     "host": "host_speed",
     "images": "image_speed",
+    "tables": "table_size",
     "scaling": "scaling",
     "memory": "memory",
     "runner": "runner",

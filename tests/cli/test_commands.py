@@ -16,7 +16,10 @@ from sbil import demonstrations
 from sbil.cli import main
 from sbil.demonstrations import Demonstrations, Trajectory
 
-COMMANDS = ("quickstart", "train", "evaluate", "demos collect", "reproduce", "report", "algorithms", "info", "watch")
+COMMANDS = (
+    *("quickstart", "check", "view", "train", "evaluate", "compare", "predict", "export", "show", "watch"),
+    *("demos collect", "demos import", "reproduce", "report", "algorithms", "info"),
+)
 
 
 def sbil(*words: str) -> tuple[str, ...]:

@@ -1,20 +1,16 @@
 """The page in a browser: it draws, sorts, switches, fits and stays quiet, with the network off."""
 
 import re
-import shutil
 from itertools import pairwise
 
 import pytest
+from browsing import CONTRAST, FOCUS, NAMELESS, expand
 from handmade import made
 
 from sbil.reports import page, tables
 from sbil.reports.names import MAIN
 from sbil.reports.statistics import estimate
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
-QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run")
 PAYLOADS = (
     "bc+x=<img src=x onerror=alert(1)>",
     "bc+x=</script><script>alert(1)</script>",
@@ -22,57 +18,6 @@ PAYLOADS = (
 )
 METHODS = ("bc", "bc:decay", "edm", "edm:paper", "majority", *PAYLOADS)
 SIZES = (1, 3, 7)
-
-# The texts whose contrast with what lies behind them is below 4.5, as WCAG counts it, and how many were looked at.
-CONTRAST = """() => {
-  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
-  const rgba = (colour) => {
-    canvas.clearRect(0, 0, 1, 1);
-    canvas.fillStyle = colour;
-    canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data];
-  };
-  const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
-  const light = (colour) => {
-    const [red, green, blue] = colour.map((part) => linear(part / 255));
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-  };
-  const behind = (element) => {
-    for (let at = element; at; at = at.parentElement) {
-      const colour = rgba(getComputedStyle(at).backgroundColor);
-      if (colour[3] === 255) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const read = (element) =>
-    element.getClientRects().length && !element.closest(".hidden, script, style, noscript")
-    && [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-  const found = [...document.querySelectorAll("body *")].filter(read).map((element) => {
-    const style = getComputedStyle(element), chart = element.closest("svg");
-    const text = light(rgba(chart ? style.fill : style.color));
-    const back = light(behind(chart ? chart.parentElement : element));
-    return [(Math.max(text, back) + 0.05) / (Math.min(text, back) + 0.05), element.tagName, element.textContent];
-  });
-  return { count: found.length, low: found.filter(([ratio]) => ratio < 4.5) };
-}"""
-
-# Controls that say nothing to a reader of screens.
-NAMELESS = """() => {
-  const name = (element) => {
-    const labels = [...(element.labels || [])].map((label) => label.textContent);
-    const own = ["INPUT", "SELECT"].includes(element.tagName) ? "" : element.textContent;
-    return [element.getAttribute("aria-label") || "", ...labels, own].join("").trim();
-  };
-  const controls = document.querySelectorAll("button, input, select, summary, a, [tabindex], svg[role]");
-  return [...controls].filter((element) => !name(element)).map((element) => element.outerHTML);
-}"""
-
-# What has the focus, and whether that can be seen.
-FOCUS = """() => {
-  const { id, tagName, classList } = document.activeElement;
-  const seen = getComputedStyle(document.activeElement).outlineStyle !== "none" || classList.contains("point");
-  return [id || classList[0] || tagName, seen];
-}"""
 
 
 def results():
@@ -87,47 +32,10 @@ def results():
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def address(tmp_path_factory):
     path = tmp_path_factory.mktemp("browser") / "report.html"
     path.write_text(page.build(results()), encoding="utf-8")
     return path.as_uri()
-
-
-@pytest.fixture
-def opened(browser, address):
-    """Open the page with the network off; whatever it complains of or asks for afterwards fails the test."""
-    contexts, troubles = [], []
-
-    def open_it(address=address, **options):
-        context = browser.new_context(
-            **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **options}
-        )
-        context.set_offline(True)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.set_default_timeout(5000)
-        tab.on("console", lambda message: troubles.append(message.text))
-        tab.on("pageerror", lambda error: troubles.append(str(error)))
-        tab.on("dialog", lambda dialog: (troubles.append(dialog.message), dialog.dismiss()))
-        tab.on("request", lambda request: request.url == address or troubles.append(request.url))
-        tab.add_init_script(
-            "document.addEventListener('securitypolicyviolation', (e) => console.error(e.violatedDirective))"
-        )
-        tab.goto(address)
-        return tab
-
-    yield open_it
-    for context in contexts:
-        context.close()
-    assert troubles == []
 
 
 def points(tab, panel="#return-panels"):
@@ -139,12 +47,6 @@ def hover(mark):
     mark.scroll_into_view_if_needed()
     mark.page.wait_for_timeout(200)
     mark.hover(force=True)
-
-
-def expand(tab):
-    """Open all that folds, so that all there is can be looked at."""
-    tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    tab.wait_for_timeout(100)
 
 
 def test_every_cell_that_is_shown_has_a_mark(opened):

@@ -21,8 +21,14 @@ from sbil.version import __version__
 
 COMMANDS = {
     "quickstart": "train BC and EDM on CartPole and compare them (a few minutes)",
+    "check": "a table of decisions -> what is in it, what is wrong with it and how to mend it",
+    "view": "a table of decisions -> one HTML page to look at its episodes",
     "train": "demonstrations -> a policy folder",
-    "evaluate": "a policy folder -> live returns, or agreement with held-out decisions",
+    "evaluate": "a policy folder -> live returns, or how well it matches held-out decisions and knows what is new",
+    "compare": "a table of decisions -> which algorithm matches them best, by cross-validation",
+    "predict": "a policy folder and a table of states -> decisions, and how sure they are",
+    "export": "a policy folder -> one ONNX file",
+    "show": "what a policy folder holds",
     "watch": "a policy folder -> a GIF of it playing beside its demonstrator",
     "demos": "collect demonstrations from a demonstrator that ships",
     "reproduce": "a grid of experiments -> results that a second call continues",

@@ -1,4 +1,4 @@
-"""sbil demos collect: demonstrations from a demonstrator that ships."""
+"""sbil demos: demonstrations from a demonstrator that ships or a policy of your own; agents of others as policies."""
 
 import json
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ import tyro
 
 EXAMPLES = (
     "sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz",
+    "sbil demos import ppo-Acrobot-v1.zip --env Acrobot-v1 --vecnormalize vecnormalize.pkl --out agent/",
+    "sbil demos collect --env Acrobot-v1 --policy agent/ --trajectories 20 --out demos.npz",
     "sbil demos collect --env Acrobot-v1 --mode greedy --seed 1 --trajectories 5 --out acrobot.npz",
 )
 
@@ -25,6 +27,8 @@ class Collect:
     """Whole episodes to record."""
     demonstrator: str | None = None
     """Which demonstrator of the environment (`sbil demos list`): ppo where there is one, else dqn."""
+    policy: Path | None = None
+    """A policy folder to demonstrate in place of one that ships."""
     mode: Literal["sampled", "greedy"] | None = None
     """Whether the demonstrator draws its actions (sampled, where it can) or takes the most probable one (greedy)."""
     seed: int = 0
@@ -35,28 +39,80 @@ class Collect:
     """Print the result as JSON."""
 
 
-Command = Annotated[Collect, tyro.conf.subcommand("collect")] | Annotated[None, tyro.conf.subcommand("list")]
+@dataclass(frozen=True)
+class Import:
+    """Turn an agent of Stable-Baselines3 (PPO, A2C or DQN on rows of numbers) into a policy; no code of it is run."""
+
+    agent: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
+    """The zip file that Stable-Baselines3 wrote."""
+    out: Path
+    """The policy folder to write."""
+    env: str | None = None
+    """The environment it was trained in: names what is seen and done, and is checked to fit."""
+    vecnormalize: Path | None = None
+    """The file of VecNormalize statistics it was trained with, where it was."""
+    overwrite: bool = False
+    """Replace the folder if it exists."""
 
 
-def run(command: Collect | None) -> None:
-    """Collect and write, or list the demonstrators."""
+Command = (
+    Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Import, tyro.conf.subcommand("import")]
+    | Annotated[None, tyro.conf.subcommand("list")]
+)
+
+
+def run(command: Collect | Import | None) -> None:
+    """Collect and write, import, or list the demonstrators."""
+    if isinstance(command, Collect):
+        collect(command)
+    elif isinstance(command, Import):
+        bring(command)
+    else:
+        listed()
+
+
+def listed() -> None:
+    """Every demonstrator that ships, with its return."""
+    from sbil import environments
+
+    for task, measured in environments.returns().items():
+        for name, modes in measured["demonstrators"].items():
+            for mode, of in modes.items():
+                print(f"{task:24} {name:4} {mode:8} return {of['mean']:.1f} ± {of['sd']:.1f} (sd)")
+
+
+def bring(command: Import) -> None:
+    """Read the agent and write the policy."""
+    from sbil.demonstrators.sb3 import import_agent
+
+    policy = import_agent(command.agent, command.env, command.vecnormalize)
+    policy.save(command.out, command.overwrite)
+    print(f"wrote {command.out}: {policy.provenance['algorithm']}, {', '.join(policy.action_names)}")
+    print(
+        f"next: sbil evaluate {command.out} --env {command.env or 'NAME'}, or sbil demos collect --policy {command.out}"
+    )
+
+
+def collect(command: Collect) -> None:
+    """Let it play, and write what it saw and did."""
     from sbil import demonstrations, demonstrators, environments
     from sbil.errors import UserError
+    from sbil.policy import Policy
 
-    if command is None:
-        for task, measured in environments.returns().items():
-            for name, modes in measured["demonstrators"].items():
-                for mode, of in modes.items():
-                    print(f"{task:24} {name:4} {mode:8} return {of['mean']:.1f} ± {of['sd']:.1f} (sd)")
-        return
     environment = environments.get(command.env)
-    shipped = environments.returns().get(environment.name, {}).get("demonstrators", {})
-    if not shipped:
-        raise UserError(f"no demonstrator ships for {environment.name}; sbil demos list names those that do.")
-    name = command.demonstrator or ("ppo" if "ppo" in shipped else next(iter(shipped)))
-    mode = command.mode or ("sampled" if "sampled" in shipped.get(name, ()) else "greedy")
-    environments.scale(environment.name, name, mode)  # refuses one that is not there
-    policy = demonstrators.get(f"{environment.name}-{name}")
+    if command.policy and command.demonstrator:
+        raise UserError("--policy and --demonstrator both say who demonstrates; give one of them.")
+    if command.policy:
+        policy, name, mode = Policy.load(command.policy), command.policy.name, command.mode or "greedy"
+    else:
+        shipped = environments.returns().get(environment.name, {}).get("demonstrators", {})
+        if not shipped:
+            raise UserError(f"no demonstrator ships for {environment.name}; name one of your own with --policy FOLDER.")
+        name = command.demonstrator or ("ppo" if "ppo" in shipped else next(iter(shipped)))
+        mode = command.mode or ("sampled" if "sampled" in shipped.get(name, ()) else "greedy")
+        environments.scale(environment.name, name, mode)  # refuses one that is not there
+        policy = demonstrators.get(f"{environment.name}-{name}")
     if command.out.is_dir():
         raise UserError(f"{command.out} is a folder; name a file.")
     if command.out.suffix != ".npz":

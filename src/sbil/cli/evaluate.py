@@ -8,14 +8,17 @@ from typing import Annotated, Any
 
 import tyro
 
+from sbil.cli.table import Table, load
+
 EXAMPLES = (
     "sbil evaluate policy/ --env CartPole-v1 --episodes 300",
+    "sbil evaluate policy/ --data held_out.csv --training stays.csv",
     "sbil evaluate policy/ --data held_out.npz --json",
 )
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Table):
     """Score a finished policy: live in an environment, or against recorded decisions."""
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
@@ -23,8 +26,13 @@ class Command:
     env: str | None = None
     """Play in this environment: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4, or one of gymnasium's
     with rows of numbers to see and a list of actions to choose from."""
-    data: Path | None = None
-    """Compare with the decisions in this file (NPZ)."""
+    data: str | None = None
+    """Compare with the decisions in this table or file: CSV, Parquet, NPZ, minari:NAME. The columns are those that the
+    policy was trained on."""
+    training: str | None = None
+    """What the policy was trained on: with it BC and the distance to the nearest training states are compared with."""
+    another: str | None = None
+    """A table of another population: how well are its states told apart?"""
     episodes: int = 300
     """Episodes to play."""
     seed: int = 0
@@ -51,16 +59,43 @@ def run(command: Command) -> None:
         )
         if result["scaled"] is not None:
             text += f"; scaled {result['scaled']:.3f} (0: random network, 1: {result['demonstrator']} demonstrator)"
+        print(json.dumps(result) if command.json else text)
     else:
-        from sbil import demonstrations
-        from sbil.evaluation.agreement import agreement
+        matched(command, policy)
 
-        result = agreement(policy, demonstrations.load(Path(str(command.data))))
-        text = (
-            f"{result['accuracy']:.1%} agreement on {result['steps']} recorded decisions, log-loss "
-            f"{result['log_loss']:.3f} (always the commonest action: {result['majority_accuracy']:.1%})"
-        )
-    print(json.dumps(result) if command.json else text)
+
+def matched(command: Command, policy: Any) -> None:
+    """Compare with recorded decisions: how well they are matched, and how well the policy knows what is new to it."""
+    from sbil.cli import scores
+    from sbil.demonstrations import read_observations
+    from sbil.evaluation.agreement import agreement
+    from sbil.evaluation.familiarity import familiarity
+    from sbil.evaluation.matching import decided
+    from sbil.fitting import fit
+
+    held_out = load(str(command.data), command, policy.schema)
+    training = load(command.training, command, policy.schema) if command.training else None
+    another = read_observations(command.another, policy.schema).observations if command.another else None
+    found, name = scores.beside(policy, held_out), str(policy.provenance.get("algorithm", "policy"))
+    if training and name != "bc":
+        found["bc"] = decided(fit("bc", training, standardise=policy.standardisation is not None), held_out)
+    found[name] = made = decided(policy, held_out)
+    table, result = scores.rows(found), agreement(policy, held_out)
+    images = len(policy.spec.observation_shape) > 1
+    familiar = None if images else familiarity(policy, held_out, training, another)
+    if command.json:
+        print(json.dumps({**result, "compared": table, "familiarity": familiar.as_json() if familiar else None}))
+        return
+    print(
+        f"{result['accuracy']:.1%} agreement on {result['steps']} recorded decisions, log-loss "
+        f"{result['log_loss']:.3f} (always the commonest action: {result['majority_accuracy']:.1%})"
+    )
+    scores.show(table, f"{len(held_out)} episodes [95 % interval over episodes]")
+    scores.show_actions(made, policy.action_names)
+    if familiar:
+        scores.show_familiarity(familiar)
+    if not training:
+        print("give --training TABLE to compare with BC and with the distance to the nearest training states")
 
 
 def live(command: Command, policy: Any) -> dict[str, Any]:

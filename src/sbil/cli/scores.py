@@ -47,55 +47,54 @@ def beside(policy: "Policy", held_out: Any) -> "dict[str, Decided]":
 
 
 def show(table: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Methods down, metrics across, each with its interval below it."""
-    from rich.table import Table
-
-    grid = Table(title=title, title_justify="left")
-    grid.add_column("")
-    for head in HEADS.values():
-        grid.add_column(head, justify="right")
-    for row in table:
-        grid.add_row(row["method"], *(_cell(row[metric]) for metric in HEADS))
+    """Metrics down, methods across, each with its interval below it."""
+    grid = _grid(title, "", [row["method"] for row in table])
+    for metric, head in HEADS.items():
+        grid.add_row(head, *(_cell(row[metric]) for row in table))
     _print(grid)
 
 
 def show_actions(made: "Decided", names: Sequence[str]) -> None:
     """A row an action, and which action was chosen in place of which."""
-    from rich.table import Table
+    from rich.text import Text
 
     from sbil.evaluation.matching import confusion, per_action
 
     if len(names) > FEW:
         return
-    grid = Table(title="By action; right, how often each action was the most probable", title_justify="left")
-    for head in ("recorded", "count", "precision", "recall", "F1", "AUC", "APR", *(f"-> {name}" for name in names)):
-        grid.add_column(head, justify="left" if head == "recorded" else "right")
+    heads = ("count", "precision", "recall", "F1", "AUC", "APR", *(f"-> {name}" for name in names))
+    grid = _grid("By recorded action; right, how often each was the most probable", "recorded", heads)
     for name, row, chosen in zip(names, per_action(made), confusion(made), strict=True):
-        grid.add_row(name, str(row.taken), *(_number(value) for value in row[1:]), *map(str, chosen))
+        grid.add_row(Text(name), str(row.taken), *(_number(value) for value in row[1:]), *map(str, chosen))
     _print(grid)
 
 
 def show_familiarity(found: "Familiarity") -> None:
     """Accuracy against coverage, detection of shifted states, and what both say."""
-    from rich.table import Table
-
     accuracy = found.coverage.accuracy
-    shares = list(next(iter(accuracy.values())))
-    grid = Table(title="Accuracy when only the most familiar states are decided", title_justify="left")
-    for head in ("by", *(f"{share:.0%}" for share in shares)):
-        grid.add_column(head, justify="left" if head == "by" else "right")
-    for name, curve in accuracy.items():
-        grid.add_row(name, *(_cell(_plain(curve[share])) for share in shares))
+    grid = _grid("Accuracy when the least familiar states are left to a human", "decided", list(accuracy))
+    for share in next(iter(accuracy.values())):
+        grid.add_row(f"{share:.0%}", *(_cell(_plain(curve[share])) for curve in accuracy.values()))
     _print(grid)
-    grid = Table(title="Telling shifted states from held-out ones (AUROC, 0.5 is chance)", title_justify="left")
-    for head in ("shift", *accuracy):
-        grid.add_column(head, justify="left" if head == "shift" else "right")
+    grid = _grid("Telling shifted states from held-out ones (AUROC, 0.5 is chance)", "shift", list(accuracy))
     for kind, detected in found.detection.items():
         grid.add_row(SHIFTS[kind], *(_cell(_plain(detected.auroc[name])) for name in accuracy))
     _print(grid)
     print(found.sentence)
     for note in found.notes:
         print(note)
+
+
+def _grid(title: str, first: str, heads: Sequence[str]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    grid.add_column(first)
+    for head in heads:
+        grid.add_column(Text(head), justify="right")
+    return grid
 
 
 def _print(grid: Any) -> None:
@@ -114,4 +113,4 @@ def _number(value: float | None) -> str:
 
 
 def _cell(found: Mapping[str, float | None]) -> str:
-    return f"{_number(found['value'])}\n[{_number(found['low'])}, {_number(found['high'])}]"
+    return f"{_number(found['value'])}\n{_number(found['low'])} to {_number(found['high'])}"

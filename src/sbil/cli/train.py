@@ -4,12 +4,13 @@ import csv
 import io
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from sbil.cli.table import ROLES, Table, load
 from sbil.version import __version__
 
 if TYPE_CHECKING:
@@ -19,15 +20,18 @@ if TYPE_CHECKING:
     from sbil.training import Trained
 
 EXAMPLES = (
+    "sbil train edm --data stays.csv --episode stay --time hour --action treatment --held-out 0.2 --out policy/",
     "sbil train bc --data demos.npz --out policy/",
     "sbil train edm --data demos.npz --out policy/ --thin 20 --set weight_decay=1",
     "sbil train bc --data demos.npz --out policy/ --set weight_decay=0/0.1/1/3",
     "sbil train edm --preset released --data demos.npz --out policy/ --held-out 0.2 --json",
 )
+STANDARDISE = {"auto": None, "yes": True, "no": False}
+MANY = 100  # actions beyond which the counts of what followed what are not kept with the policy
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Table):
     """Train a policy on recorded demonstrations and write it to a folder.
 
     An interrupted training goes on where it was when the same command is given again; a choice among settings is
@@ -36,10 +40,12 @@ class Command:
 
     algorithm: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")]
     """Which algorithm; `sbil algorithms` lists them."""
-    data: Path
-    """The demonstrations (NPZ)."""
+    data: str
+    """The demonstrations: a CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
     out: Path
     """The policy folder to write."""
+    standardise: Literal["auto", "yes", "no"] = "auto"
+    """Bring every column to mean 0 and deviation 1 inside the policy (auto: tables are, other files are not)."""
     preset: str = "default"
     """A named set of settings of the algorithm."""
     set: tuple[str, ...] = ()
@@ -58,7 +64,10 @@ class Command:
     thin_offset: int = 0
     """The first step kept."""
     held_out: float = 0.0
-    """Share of the trajectories to keep out of training and score afterwards."""
+    """Share of the episodes (of the groups, with --group) to keep out of training and score afterwards."""
+    calibrate: bool = False
+    """Fit a temperature to one half of what is held out, so that probabilities mean what they say; the other half is
+    scored."""
     overwrite: bool = False
     """Replace the policy folder if it exists."""
     json: bool = False
@@ -67,13 +76,13 @@ class Command:
 
 def run(command: Command) -> None:
     """Train, save, and say how well the policy agrees with the decisions."""
-    from sbil import demonstrations as demos
     from sbil import devices, files
     from sbil.algorithms import candidates, settings_of
     from sbil.checkpoint import Checkpoint
     from sbil.errors import UserError
     from sbil.evaluation.agreement import agreement
     from sbil.fitting import Diverged, fingerprint
+    from sbil.policy.card import card
 
     if not command.out.name:
         raise UserError(f"--out {command.out}: name a folder to write the policy to.")
@@ -81,13 +90,19 @@ def run(command: Command) -> None:
         raise UserError(f"{command.out} exists already; choose another --out, or replace it with --overwrite.")
     if command.seed < 0 or command.draw_seed < 0:
         raise UserError(f"--seed and --draw-seed are whole numbers from 0. Got {command.seed} and {command.draw_seed}.")
-    data = demos.load(command.data)
+    if command.calibrate and not command.held_out:
+        raise UserError("--calibrate needs decisions that were not trained on: give --held-out as well, 0.2 say.")
+    data = load(command.data, command)
     if command.trajectories:
         data = data.select(data.draw(command.trajectories, command.draw_seed))
     training, held_out = data.split(command.held_out, command.draw_seed) if command.held_out else (data, None)
+    calibration = None
+    if command.calibrate and held_out:
+        held_out, calibration = held_out.split(0.5, command.draw_seed)
     identity = {
         **asdict(command),
-        **{"out": "", "overwrite": "", "json": "", "data": fingerprint(training)},
+        **{"out": "", "overwrite": "", "json": "", "calibrate": "", "data": fingerprint(training)},
+        **dict.fromkeys((*ROLES, "schema"), ""),
         "settings": [settings_of(c) for c in candidates(command.algorithm, command.preset, command.set).values()],
         "version": __version__,
         "device": devices.describe(runs=1),
@@ -102,12 +117,66 @@ def run(command: Command) -> None:
         files.write_bytes(metrics, metrics_csv(error.trained))
         checkpoint.remove()
         raise UserError(f"{error} What happened is in {metrics}.") from None
-    scores = {"training": agreement(policy, training, command.thin, command.thin_offset)}
+    policy = with_counts(policy, training)
+    if calibration:
+        policy = calibrated(policy, calibration)
+    scores: dict[str, Any] = {"training": agreement(policy, training, command.thin, command.thin_offset)}
+    table: list[dict[str, Any]] = []
     if held_out:
         scores["held_out"] = agreement(policy, held_out)
-    policy.save(command.out, command.overwrite, extra={"metrics.csv": metrics_csv(trained)})
+        scores["held_out"]["episodes"] = len(held_out)
+        table = compared(command, policy, training, held_out)
+    extra = {"metrics.csv": metrics_csv(trained), "README.md": card(policy, table, scores).encode()}
+    policy.save(command.out, command.overwrite, extra=extra)
     checkpoint.remove()
-    report(command, policy, scores, trained)
+    report(command, policy, scores, table, trained)
+
+
+def with_counts(policy: "Policy", training: "Demonstrations") -> "Policy":
+    """The policy, with the counts that the baselines need: what was decided, and after what."""
+    from sbil.evaluation.baselines import Baselines
+
+    if len(policy.action_names) > MANY:
+        return policy
+    counts = Baselines.from_demonstrations(training).as_json()
+    return replace(policy, provenance={**policy.provenance, "baselines": counts})
+
+
+def calibrated(policy: "Policy", held_out: "Demonstrations") -> "Policy":
+    """The policy at the temperature at which its probabilities fit decisions that it was not trained on."""
+    import numpy as np
+
+    from sbil.evaluation.calibration import fit_temperature
+    from sbil.evaluation.matching import observed
+
+    logits = np.concatenate([policy.logits(part) for part in observed(held_out)])
+    temperature = fit_temperature(logits, held_out.decisions().action)
+    facts = {"calibration": {"temperature": temperature, "episodes": len(held_out), "decisions": held_out.steps}}
+    return replace(policy, temperature=temperature, provenance={**policy.provenance, **facts})
+
+
+def compared(
+    command: Command, policy: "Policy", training: "Demonstrations", held_out: "Demonstrations"
+) -> list[dict[str, Any]]:
+    """The scores of the policy on held-out decisions beside BC's and those of the baselines."""
+    from sbil.cli.scores import beside, rows
+    from sbil.evaluation.matching import decided
+    from sbil.fitting import fit
+
+    found = beside(policy, held_out)
+    if command.algorithm != "bc":
+        cloned = fit(
+            "bc",
+            training,
+            seed=command.seed,
+            updates=command.updates,
+            thin=command.thin,
+            thin_offset=command.thin_offset,
+            standardise=STANDARDISE[command.standardise],
+        )
+        found["bc"] = decided(cloned, held_out)
+    found[command.algorithm] = decided(policy, held_out)
+    return rows(found)
 
 
 def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint") -> "tuple[Policy, Trained]":
@@ -125,6 +194,7 @@ def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint"
             updates=command.updates,
             thin=command.thin,
             thin_offset=command.thin_offset,
+            standardise=STANDARDISE[command.standardise],
             watch=lambda share, report: advance(share, metrics_text(report)),
             checkpoint=checkpoint,
         )
@@ -140,11 +210,17 @@ def metrics_csv(trained: Any) -> bytes:
     return text.getvalue().encode()
 
 
-def report(command: Command, policy: "Policy", scores: dict[str, dict[str, float]], trained: "Trained") -> None:
+def report(
+    command: Command, policy: "Policy", scores: dict[str, Any], table: list[dict[str, Any]], trained: "Trained"
+) -> None:
     """Say what was written, what was chosen and how well it agrees."""
+    from sbil.cli.scores import show
+
     selection = policy.provenance.get("selection")
     if command.json:
         more = {"selection": selection} if selection else {}
+        more |= {"temperature": policy.temperature} if command.calibrate else {}
+        more |= {"compared": table} if table else {}
         print(json.dumps({"policy": str(command.out), "seconds": round(trained.seconds, 2), **scores, **more}))
         return
     count = int(trained.updates[-1])
@@ -161,4 +237,8 @@ def report(command: Command, policy: "Policy", scores: dict[str, dict[str, float
             f"{name.replace('_', '-')} decisions: {score['accuracy']:.1%} agreement on {score['steps']} steps, "
             f"log-loss {score['log_loss']:.3f} (always the commonest action: {score['majority_accuracy']:.1%})"
         )
-    print(f"next: sbil evaluate {command.out} --env NAME, or --data held_out.npz")
+    if command.calibrate:
+        print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out")
+    if table:
+        show(table, f"Held-out decisions of {scores['held_out']['episodes']} episodes [95 % interval over episodes]")
+    print(f"next: sbil evaluate {command.out} --env NAME, or --data held_out.csv; sbil show {command.out}")

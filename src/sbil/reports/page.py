@@ -1,25 +1,20 @@
 """The report: one HTML page that holds all it shows, opens from a disk and asks for nothing else.
 
-Names come from files, so they are put into the page as text only; a policy in its head forbids every script and
-style but the two that ship here, known by their hashes. Equal results give equal bytes.
+Equal results give equal bytes.
 """
 
-import base64
-import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
-from html import escape
-from importlib import resources
-from string import Template
 from typing import Any
 
 from sbil.experiments import Result
 from sbil.experiments.result import SECONDS
-from sbil.reports import compare, page_data, verdict, ways
+from sbil.reports import compare, page_data, shell, verdict, ways
 from sbil.reports.compare import two_lines
 from sbil.reports.names import MAIN, name_of
 from sbil.reports.page_data import beyond
+from sbil.reports.shell import Html, joined, tag
 
 GLYPHS = {"above": "▲", "below": "▼", "no clear difference": "·"}
 
@@ -28,13 +23,10 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
     """The page of some results, whatever their order; `facts` are the `cell_rows` of `ways.told_apart`, if at hand."""
     apart = ways.told_apart(results)
     facts, compared = facts or compare.cell_rows(apart), verdict.comparisons(apart)
-    style, script = _asset("page.css"), _asset("page.js")
-    return Template(_asset("page.html")).substitute(
-        policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'",
-        title=escape(summary(apart)),
-        style=style,
-        script=script,
+    return shell.page(
+        "page",
+        page_data.plain(page_data.data(apart, facts)),
+        title=summary(apart),
         verdict=_sentences(verdict.sentences(apart, compared)),
         glance=_glance(compared),
         settings=_by_setting(apart, compared),
@@ -42,7 +34,6 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
         tables=_tables(facts),
         commands=_commands(results),
         provenance=_provenance(apart),
-        data=page_data.as_json(page_data.data(apart, facts)),
     )
 
 
@@ -60,20 +51,6 @@ def summary(results: Sequence[Result]) -> str:
         "run": sum(len(result.cell.runs) for result in results),
     }
     return ", ".join(f"{count:,} {name}" + "s" * (count != 1) for name, count in counts.items())
-
-
-class Html(str):
-    """Markup; any other text is escaped before it gets in."""
-
-
-def tag(name: str, *children: str, **attributes: object) -> Html:
-    """An element; `class_` and `data_cell` are the attributes class and data-cell."""
-    words = "".join(f' {k.rstrip("_").replace("_", "-")}="{escape(str(v))}"' for k, v in attributes.items())
-    return Html(f"<{name}{words}>{_joined(children)}</{name}>")
-
-
-def _joined(parts: Iterable[str]) -> Html:
-    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
 
 
 def _sentences(sentences: Iterable[str]) -> Html:
@@ -96,7 +73,7 @@ def _by_setting(results: Sequence[Result], compared: Sequence[dict[str, Any]]) -
     for setting, here in settings.items():
         said = verdict.sentences(here, [row for row in compared if row["setting"] == setting])
         cards.append(tag("details", tag("summary", setting), _sentences(said)))
-    return _joined([tag("h3", "Setting by setting"), tag("div", *cards, class_="stack")])
+    return joined([tag("h3", "Setting by setting"), tag("div", *cards, class_="stack")])
 
 
 def _glance(compared: Sequence[dict[str, Any]]) -> Html:
@@ -128,7 +105,7 @@ def _glance(compared: Sequence[dict[str, Any]]) -> Html:
     inside = tag("colgroup", Html('<col class="label">'), edges), head, tag("tbody", *body)
     table = tag("table", tag("caption", "EDM at a glance", class_="hidden"), *inside, class_="glance")
     key = "▲ clearly above, ▼ clearly below, · no clear difference, ? too few draws; by number of trajectories."
-    return _joined([tag("h3", "EDM at a glance"), _scrolling(table, "EDM at a glance"), tag("p", key, class_="note")])
+    return joined([tag("h3", "EDM at a glance"), _scrolling(table, "EDM at a glance"), tag("p", key, class_="note")])
 
 
 def _edge(size: int, sizes: Sequence[int]) -> str:
@@ -273,11 +250,3 @@ def _provenance(results: Sequence[Result]) -> Html:
         lines |= {f"seconds of {name}": f"{taken:,.0f}"} if math.isfinite(taken) else {}
     body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in lines.items()]
     return _scrolling(tag("table", *body, class_="facts"), "Made by")
-
-
-def _asset(name: str) -> str:
-    return resources.files("sbil.reports").joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,6 +1,5 @@
 """What the script of the page draws: every cell, with its runs and curves, as JSON."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -113,18 +112,12 @@ def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Seque
     ]
 
 
-def as_json(value: Any) -> str:
-    """JSON in few characters, and none that HTML could take for a tag."""
-    text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers in four digits after the point or, where they are large or small, in four digits; null for none."""
     if isinstance(value, dict):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, float):
         if not math.isfinite(value):
             return None

@@ -1,0 +1,117 @@
+"""sbil clinical: the tables of intensive care units -> demonstrations, with an account of who was left out."""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+EXAMPLES = (
+    "sbil clinical mimic3 --source mimic-iii-1.4/ --actions 4 --out demos.parquet",
+    "sbil clinical mimic3 --source mimic-iii-1.4/ --actions 2 --work kept/ --out ventilation.parquet",
+    "sbil clinical physionet2012 --source set-a.tar.gz set-b.tar.gz --out demos.parquet",
+)
+
+
+@dataclass(frozen=True)
+class Mimic3:
+    """MIMIC-III v1.4 as its official CSV or CSV.GZ files: one decision a day and ICU stay (docs/clinical.md)."""
+
+    source: Path
+    """The folder with the files."""
+    out: Path
+    """The table to write (Parquet); its schema and the flow chart are written beside it."""
+    actions: Literal[2, 4] = 4
+    """4: none, antibiotics, ventilation or both. 2: ventilation or not."""
+    state: Literal["today", "before"] = "today"
+    """What a decision rests on: today and yesterday, as in the paper, or the two days before."""
+    work: Path | None = None
+    """Keep what was read of each table here for other runs (default: beside --out, until it is written)."""
+    memory: str = "2GB"
+    """Limit on the memory of the database."""
+    threads: int | None = None
+    """Processor cores to use (default: all)."""
+    accept_incomplete: bool = False
+    """Go on where a table has not the official number of rows."""
+    overwrite: bool = False
+    """Replace the files if they exist."""
+    json: bool = False
+    """Print the flow chart as JSON."""
+
+
+@dataclass(frozen=True)
+class PhysioNet2012:
+    """The PhysioNet/CinC Challenge 2012: one decision on ventilation a window of hours (docs/clinical.md)."""
+
+    source: tuple[Path, ...]
+    """Archives of records (set-a.tar.gz), or folders of them."""
+    out: Path
+    """The table to write (Parquet); its schema and the flow chart are written beside it."""
+    window_hours: int = 4
+    """Hours a window; they must divide 48."""
+    with_previous: bool = False
+    """Show the action of the window before as part of the state."""
+    overwrite: bool = False
+    """Replace the files if they exist."""
+    json: bool = False
+    """Print the flow chart as JSON."""
+
+
+Command = (
+    Annotated[Mimic3, tyro.conf.subcommand("mimic3")] | Annotated[PhysioNet2012, tyro.conf.subcommand("physionet2012")]
+)
+
+
+def run(command: Mimic3 | PhysioNet2012) -> None:
+    """Extract, write, and print who and what was left out."""
+    cohort = _mimic3(command) if isinstance(command, Mimic3) else _physionet2012(command)
+    if command.json:
+        print(json.dumps(cohort.flow))
+        return
+    print(cohort)
+    schema = cohort.path.with_suffix(".schema.json")
+    print(f"\nwrote {cohort.path} and beside it its schema and the flow chart")
+    print(f"next: sbil train edm --data {cohort.path} --schema {schema} --out policy/")
+
+
+def _mimic3(command: Mimic3) -> Any:
+    from sbil.cli.progress import bar, console
+    from sbil.clinical.mimic3 import extract
+
+    started: dict[str, float] = {}
+    with bar(1, "reading") as advance:
+
+        def progress(table: str, share: float, rows: int | None) -> None:
+            begun = started.setdefault(table, time.monotonic())
+            advance(share, table.upper() + (f", {rows:,} rows" if rows is not None else ""))
+            if rows is not None and not console.is_terminal:
+                print(f"{table.upper()}: {rows:,} rows, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+
+        return extract(
+            *(command.source, command.actions, command.out),
+            state=command.state,
+            work=command.work,
+            memory=command.memory,
+            threads=command.threads,
+            accept_incomplete=command.accept_incomplete,
+            overwrite=command.overwrite,
+            progress=progress,
+        )
+
+
+def _physionet2012(command: PhysioNet2012) -> Any:
+    from sbil.cli.progress import bar
+    from sbil.clinical.physionet2012 import extract
+
+    with bar(1, "reading") as advance:
+        return extract(
+            command.source,
+            command.out,
+            window_hours=command.window_hours,
+            with_previous=command.with_previous,
+            overwrite=command.overwrite,
+            progress=lambda stays: advance(0, f"{stays:,} stays"),
+        )

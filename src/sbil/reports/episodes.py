@@ -1,0 +1,332 @@
+"""One HTML page to look at episodes: what was observed and what was decided, step by step.
+
+The page holds recorded values, which is its purpose, and says so. It holds all it shows, opens from a disk and asks for
+nothing else. Equal demonstrations give equal bytes.
+"""
+
+import base64
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.errors import UserError
+from sbil.policy import Policy
+from sbil.reports import shell
+from sbil.reports.shell import Html, joined, tag
+
+PRIVACY = "This page holds recorded values of single episodes: keep it where the data themselves may be kept."
+NUMBERS = 1_000_000  # the most values in a page, at four characters each
+LONGEST = 1000  # steps shown of an episode
+SHORTEST = 20  # steps shown however many columns there are
+BINS = 24  # of the lengths of episodes
+LARGEST = 3.4e38  # that float32 holds
+COLOURS = (0, 1, 2, 3, 4, 5, 7, 6)  # of actions, by their numbers in base.css
+
+
+class Bands(NamedTuple):
+    """Of each column, over all episodes: where most values lie, and beyond what they are unusual."""
+
+    low: np.ndarray  # 5 % of the values lie below
+    high: np.ndarray  # 5 % lie above
+
+    @property
+    def fences(self) -> tuple[np.ndarray, np.ndarray]:
+        """Half the width of the band further out; none for columns that have nearly always one value."""
+        room = np.where(self.high > self.low, (self.high - self.low) / 2, np.inf)
+        return self.low - room, self.high + room
+
+
+def episodes_page(
+    demonstrations: Demonstrations,
+    *,
+    title: str,
+    ids: Sequence[str] | None = None,
+    times: Sequence[np.ndarray] | None = None,
+    limit: int = 200,
+    policy: Policy | None = None,
+) -> str:
+    """The page of some demonstrations.
+
+    ids: what each episode is called; its place, from 0, if not given.
+    times: of each episode when its rows were recorded: numbers, or dates, which become hours since its start.
+    limit: the most episodes that are put in; of more, evenly chosen ones.
+    policy: one whose decisions are shown beside the recorded ones.
+    """
+    names = [str(place) for place in range(len(demonstrations))] if ids is None else [str(name) for name in ids]
+    _check(demonstrations, names, times, limit, policy)
+    places = np.unique(np.linspace(0, len(demonstrations) - 1, min(limit, len(demonstrations))).round().astype(int))
+    chosen, bands = demonstrations.select(places), _bands(demonstrations)
+    longest = _longest(chosen.lengths, len(chosen.observation_names))
+    parts = [
+        [{"id": names[place]} for place in places],
+        [_episode(trajectory, longest, bands) for trajectory in chosen.trajectories],
+    ]
+    if times is not None:
+        recorded = zip(chosen.trajectories, (times[place] for place in places), strict=True)
+        parts.append([{"times": _times(of, trajectory, longest)} for trajectory, of in recorded])
+    if policy is not None:
+        parts.append(_beside(policy, chosen.trajectories, longest))
+    data = {
+        "columns": _columns(demonstrations, bands),
+        "actions": [
+            {"name": name, "colour": COLOURS[place % len(COLOURS)]} for place, name in enumerate(chosen.action_names)
+        ],
+        "time": _time_name(demonstrations, times),
+        "key": (demonstrations.schema and demonstrations.schema.episode) or "episode",
+        "policy": policy is not None,
+        "episodes": [{key: value for part in of for key, value in part.items()} for of in zip(*parts, strict=True)],
+    }
+    return shell.page(
+        "episodes",
+        data,
+        title=title,
+        counts=_counts(demonstrations),
+        balance=_balance(demonstrations),
+        lengths=_lengths(demonstrations.lengths),
+        shown=_shown(demonstrations, chosen, longest),
+        privacy=PRIVACY,
+    )
+
+
+def _check(
+    demonstrations: Demonstrations,
+    names: Sequence[str],
+    times: Sequence[np.ndarray] | None,
+    limit: int,
+    policy: Policy | None,
+) -> None:
+    if len(demonstrations.observation_shape) != 1:
+        raise UserError(
+            "the page shows columns of numbers, and these demonstrations are images; there is none to draw."
+        )
+    if limit < 1:
+        raise UserError(f"at least one episode must be shown. Got a limit of {limit}.")
+    if len(names) != len(demonstrations):
+        raise UserError(f"{len(names)} ids for {len(demonstrations)} episodes; give one an episode.")
+    if times is not None and len(times) != len(demonstrations):
+        raise UserError(f"times of {len(times)} episodes for {len(demonstrations)}; give one list an episode.")
+    for name, trajectory, of in zip(names, demonstrations.trajectories, times or (), strict=False):
+        if len(of) not in (len(trajectory), len(trajectory.observations)):
+            raise UserError(f"episode '{name}': {len(of)} times for {len(trajectory)} decisions; give one a decision.")
+    if policy is not None and policy.observation_names != demonstrations.observation_names:
+        raise UserError("the policy sees other columns than these demonstrations have; bring those it was trained for.")
+    if policy is not None and policy.action_names != demonstrations.action_names:
+        raise UserError(
+            f"the policy chooses among {list(policy.action_names)}, these demonstrations among "
+            f"{list(demonstrations.action_names)}; bring demonstrations of the same task."
+        )
+
+
+# Episodes
+
+
+def _longest(lengths: np.ndarray, columns: int) -> int:
+    """How many steps of an episode can be shown so that the page keeps its size."""
+    longest = LONGEST
+    while longest > SHORTEST and np.minimum(lengths, longest).sum() * columns > NUMBERS:
+        longest = max(longest * 9 // 10, SHORTEST)
+    return longest
+
+
+def _every(trajectory: Trajectory, longest: int) -> int:
+    """Which steps of an episode are shown: every k-th."""
+    return -(-len(trajectory) // longest)
+
+
+def _steps(trajectory: Trajectory, longest: int) -> np.ndarray:
+    """The observations that are shown: those of the decisions shown, and the last one where it was recorded."""
+    kept = np.arange(0, len(trajectory), _every(trajectory, longest))
+    return np.append(kept, len(trajectory)) if trajectory.has_last_observation else kept
+
+
+def _episode(trajectory: Trajectory, longest: int, bands: Bands) -> dict[str, Any]:
+    low, high = bands.fences
+    values = np.asarray(trajectory.observations, np.float64)
+    every = _every(trajectory, longest)
+    end = "terminal" if trajectory.terminal else "truncated" if trajectory.truncated else ""
+    return {
+        "length": len(trajectory),
+        "every": every,
+        "end": end,
+        "changes": int((np.diff(trajectory.actions) != 0).sum()),
+        "unusual": _rounded(float(((values < low) | (values > high)).mean())),
+        "actions": trajectory.actions[::every].tolist(),
+        "values": [packed(column) for column in values[_steps(trajectory, longest)].T],
+    }
+
+
+def _beside(policy: Policy, trajectories: Sequence[Trajectory], longest: int) -> list[dict[str, Any]]:
+    """What the policy would have done at each decision, how probable that is to it, and how familiar the state."""
+    observations = np.concatenate([trajectory.observations[: len(trajectory)] for trajectory in trajectories])
+    ends = np.cumsum([len(trajectory) for trajectory in trajectories])[:-1]
+    answers = {"chosen": policy.act(observations), "probability": policy.probabilities(observations).max(axis=1)}
+    if policy.energies is not None:
+        answers["familiarity"] = 1 - policy.percentile(observations) / 100
+    parts = {name: np.split(answer, ends) for name, answer in answers.items()}
+    found = []
+    for place, trajectory in enumerate(trajectories):
+        chosen, *rest = (part[place] for part in parts.values())
+        shown = slice(None, None, _every(trajectory, longest))
+        found.append(
+            {
+                "differs": _rounded(float((chosen != trajectory.actions).mean())),
+                "chosen": chosen[shown].tolist(),
+                **{name: packed(values[shown]) for name, values in zip(list(parts)[1:], rest, strict=True)},
+            }
+        )
+    return found
+
+
+def _times(recorded: np.ndarray, trajectory: Trajectory, longest: int) -> list[float | None]:
+    """When the observations shown were recorded; where the last has no time, one usual step after the one before."""
+    times = np.asarray(recorded)
+    if times.dtype.kind == "M":
+        times = (times - times[0]) / np.timedelta64(1, "h")
+    times = times.astype(np.float64)
+    if len(times) < len(trajectory.observations):
+        times = np.append(times, times[-1] + (float(np.median(np.diff(times))) if len(times) > 1 else 1.0))
+    return [_rounded(float(time), 8) for time in times[_steps(trajectory, longest)]]
+
+
+def _time_name(demonstrations: Demonstrations, times: Sequence[np.ndarray] | None) -> str:
+    if times is None:
+        return "step"
+    if np.asarray(times[0]).dtype.kind == "M":
+        return "hours since the start"
+    return (demonstrations.schema and demonstrations.schema.time) or "time"
+
+
+def _bands(demonstrations: Demonstrations) -> Bands:
+    values = np.concatenate([trajectory.observations for trajectory in demonstrations.trajectories])
+    ends = [np.quantile(column.astype(np.float64), [0.05, 0.95]) for column in values.T]
+    return Bands(*np.stack(ends, axis=1))
+
+
+def _columns(demonstrations: Demonstrations, bands: Bands) -> list[dict[str, Any]]:
+    """Name, band and fences of each column."""
+    ends = np.stack([*bands, *bands.fences], axis=1)
+    return [
+        {"name": name, **dict(zip(("low", "high", "least", "most"), map(_rounded, values), strict=True))}
+        for name, values in zip(demonstrations.observation_names, ends.tolist(), strict=True)
+    ]
+
+
+# Numbers
+
+
+def packed(values: np.ndarray) -> str:
+    """Numbers in four characters each: float32 to the nearest that ends in a zero byte, without it, in base64.
+
+    That is exact to one part in 65,000, so that numbers of four digits, which the page shows, come back as they are.
+    """
+    bits = np.clip(values, -LARGEST, LARGEST).astype("<f4").view("<u4") + np.uint32(0x80)
+    return base64.b64encode(bits.view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()).decode()
+
+
+def _rounded(value: float, digits: int = 4) -> float | None:
+    """In four digits, whole where it is whole; none for what is not finite."""
+    if not np.isfinite(value):
+        return None
+    short = float(f"{value:.{digits}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+# What is said of all episodes
+
+
+def plural(count: int, word: str) -> str:
+    """ "1 episode", "5,833 episodes"."""
+    return f"{count:,} {word}" + "s" * (count != 1)
+
+
+def _counts(demonstrations: Demonstrations) -> str:
+    ends = {
+        "ended by themselves": sum(trajectory.terminal for trajectory in demonstrations.trajectories),
+        "cut off": sum(trajectory.truncated for trajectory in demonstrations.trajectories),
+    }
+    counts = [
+        plural(len(demonstrations), "episode"),
+        plural(demonstrations.steps, "decision"),
+        plural(len(demonstrations.observation_names), "column"),
+        plural(len(demonstrations.action_names), "action"),
+        *(f"{count:,} {what}" for what, count in ends.items() if count),
+    ]
+    return ", ".join(counts)
+
+
+def _shown(demonstrations: Demonstrations, chosen: Demonstrations, longest: int) -> Html:
+    """What the page leaves out."""
+    said = []
+    if len(chosen) < len(demonstrations):
+        said.append(f"{len(chosen):,} of {len(demonstrations):,} episodes are in this page, evenly chosen.")
+    if thinned := int((chosen.lengths > longest).sum()):
+        said.append(
+            f"Of {plural(thinned, 'episode')} longer than {plural(longest, 'step')} only every k-th step is drawn; "
+            "what is counted is counted over all."
+        )
+    return joined([tag("p", " ".join(said), class_="note")] if said else [])
+
+
+def _balance(demonstrations: Demonstrations) -> Html:
+    """How often each action was taken, as one bar and in words."""
+    taken = np.concatenate([trajectory.actions for trajectory in demonstrations.trajectories])
+    counts = np.bincount(taken, minlength=len(demonstrations.action_names))
+    ends = np.concatenate([[0.0], np.cumsum(counts) / counts.sum() * 1000])
+    colours = [COLOURS[place % len(COLOURS)] for place in range(len(counts))]
+    bars = [
+        tag("rect", x=f"{start:.1f}", y=0, width=f"{end - start:.1f}", height=20, class_=f"c{colour} taken")
+        for colour, (start, end) in zip(colours, pairwise(ends), strict=True)
+    ]
+    entries = [
+        tag(
+            "li",
+            tag("span", class_=f"c{colour} swatch", aria_hidden="true"),
+            tag("span", name, class_="name"),
+            tag("span", f"{count:,}", class_="count"),
+            tag("span", f"{count / counts.sum():.1%}".replace("%", " %"), class_="share"),
+        )
+        for name, colour, count in zip(demonstrations.action_names, colours, counts, strict=True)
+    ]
+    picture = tag("svg", *bars, viewBox="0 0 1000 20", preserveAspectRatio="none", class_="balance", aria_hidden="true")
+    return joined([picture, tag("ul", *entries, class_="key")])
+
+
+def _lengths(lengths: np.ndarray) -> Html:
+    """How long episodes are, as a histogram and in words."""
+    least, most, middle = int(lengths.min()), int(lengths.max()), float(np.median(lengths))
+    said = f"Shortest {least:,}, median {middle:,.0f}, longest {most:,} decisions."
+    if least == most:
+        return tag("p", f"Every episode has {plural(most, 'decision')}.", class_="plainly")
+    width = max(-(-(most - least + 1) // BINS), 1)
+    edges = list(range(least, most + width + 1, width))
+    counts = np.histogram(lengths, edges)[0]
+    across = 1000 / len(counts)
+    bars = [
+        tag(
+            "rect",
+            tag("title", f"{_span(first, last)}: {plural(int(count), 'episode')}"),
+            x=f"{place * across:.1f}",
+            y=f"{100 - 100 * count / counts.max():.1f}",
+            width=f"{across * 0.9:.1f}",
+            height=f"{100 * count / counts.max():.1f}",
+        )
+        for place, (count, (first, last)) in enumerate(zip(counts, pairwise(edges), strict=True))
+    ]
+    picture = tag(
+        "svg",
+        *bars,
+        viewBox="0 0 1000 100",
+        preserveAspectRatio="none",
+        class_="histogram",
+        role="img",
+        aria_label=f"Histogram of the lengths of episodes. {said}",
+    )
+    ends = tag("div", tag("span", f"{least:,}"), tag("span", f"{most:,}"), class_="ends")
+    return joined([picture, ends, tag("p", said, class_="note")])
+
+
+def _span(first: int, last: int) -> str:
+    return f"{first:,}" if last - first == 1 else f"{first:,} to {last - 1:,}"
