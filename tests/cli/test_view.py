@@ -8,14 +8,9 @@ import pytest
 
 from probes import demonstrations, network, refusal
 from sbil import demonstrations as demos
-from sbil.cli import COMMANDS, main
+from sbil.cli import main
 from sbil.policy import Policy
 from sbil.reports.episodes import PRIVACY, episodes_page
-
-
-@pytest.fixture(autouse=True)
-def known(monkeypatch):
-    monkeypatch.setitem(COMMANDS, "view", "demonstrations -> one HTML page to look at episodes")
 
 
 @pytest.fixture

@@ -1,0 +1,122 @@
+"""Arrays in the files of torch and NumPy, from their bytes."""
+
+import io
+import math
+import re
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from sbil.demonstrators.sb3 import pickles
+from sbil.demonstrators.sb3.pickles import Made, Name, Stored
+from sbil.errors import UserError
+
+LARGEST = 1 << 28  # bytes, of a file and of what it unpacks to
+STORAGES = {"HalfStorage": "f2", "FloatStorage": "f4", "DoubleStorage": "f8"}
+ORDERS = {b"little": "<", b"big": ">"}
+MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
+NUMERIC = ("numpy.core.numeric", "numpy._core.numeric")
+
+
+class Archive:
+    """A zip archive in memory."""
+
+    def __init__(self, content: bytes, what: str) -> None:
+        if not zipfile.is_zipfile(io.BytesIO(content)):
+            raise UserError(f"{what} is not a zip archive; it is damaged, or from a torch before 1.6: save it again.")
+        self.what = what
+        self.archive = zipfile.ZipFile(io.BytesIO(content))
+        self.names = self.archive.namelist()
+        if sum(entry.file_size for entry in self.archive.infolist()) > LARGEST:
+            raise UserError(f"{what} unpacks to more than {LARGEST >> 20} MiB; refused as a likely bomb.")
+
+    def __getitem__(self, name: str) -> bytes:
+        """The bytes of a member."""
+        if name not in self.names:
+            raise UserError(f"{self.what} has no '{name}'; it is not from Stable-Baselines3, or incomplete.")
+        return self.archive.read(name)
+
+
+def tensors(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a file that torch.save made of a state dictionary, by name."""
+    archive = Archive(content, "policy.pth")
+    root = next((name.removesuffix("data.pkl") for name in archive.names if name.endswith("/data.pkl")), "archive/")
+    order = ORDERS.get(archive[f"{root}byteorder"] if f"{root}byteorder" in archive.names else b"little")
+    if order is None:
+        raise UserError("policy.pth does not say in which order the bytes of a number are; it is damaged.")
+    state = pickles.read(archive[f"{root}data.pkl"])
+    if not (isinstance(state, Made) and state.what == Name("collections", "OrderedDict") and state.arguments == ()):
+        raise UserError("policy.pth does not hold the state of a network.")
+    for name in state.items:
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.]{1,200}", name):
+            raise UserError("policy.pth names a tensor as no layer is called; it is damaged.")
+    return {name: _tensor(name, value, archive, root, order) for name, value in state.items.items()}
+
+
+def _tensor(name: str, value: Any, archive: Archive, root: str, order: str) -> np.ndarray:
+    known = isinstance(value, Made) and value.what == Name("torch._utils", "_rebuild_tensor_v2")
+    if not known or not isinstance(value.arguments, tuple) or len(value.arguments) < 4:
+        raise UserError(f"policy.pth: '{name}' is not a plain tensor; refused.")
+    storage, offset, shape, strides = value.arguments[:4]
+    identity = storage.identity if isinstance(storage, Stored) else None
+    if not (isinstance(identity, tuple) and len(identity) == 5 and identity[0] == "storage"):
+        raise UserError(f"policy.pth: '{name}' says nowhere where its numbers lie; refused.")
+    kind, key, count = identity[1], identity[2], identity[4]
+    if not isinstance(kind, Name) or kind.module != "torch" or kind.name not in STORAGES:
+        raise UserError(f"policy.pth: '{name}' does not hold floating point numbers; refused.")
+    if f"{root}data/{key}" not in archive.names:
+        raise UserError(f"policy.pth: the numbers of '{name}' are missing; it is incomplete.")
+    numbers = np.frombuffer(archive[f"{root}data/{key}"], np.dtype(order + STORAGES[kind.name]))
+    fits = _wholes((offset, count)) and _wholes(shape) and _wholes(strides) and len(shape) == len(strides) <= 4
+    if fits:
+        last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+        fits = len(numbers) == count and 0 < math.prod(shape) <= count and last < count
+    if not fits:
+        raise UserError(f"policy.pth: '{name}' declares a shape that its bytes do not fill.")
+    steps = [stride * numbers.itemsize for stride in strides]
+    with np.errstate(over="ignore"):
+        array = np.lib.stride_tricks.as_strided(numbers[offset:], shape, steps).astype(np.float32)
+    if not np.isfinite(array).all():
+        raise UserError(f"policy.pth: '{name}' holds numbers that are not finite float32; refused.")
+    return array
+
+
+def _wholes(numbers: Any) -> bool:
+    """Whether these are whole numbers from 0, none beyond what an array can have."""
+    return isinstance(numbers, tuple) and all(type(number) is int and 0 <= number < 1 << 40 for number in numbers)
+
+
+def numpy_array(value: Any, what: str) -> np.ndarray:
+    """A NumPy array of float32 or float64 that a pickle would make."""
+    refusal = UserError(f"{what} is not an array of finite numbers; refused.")
+    if not isinstance(value, Made) or not isinstance(value.what, Name):
+        raise refusal
+    if value.what in [Name(module, "_reconstruct") for module in MULTIARRAY]:
+        parts, places = value.state, (1, 2, 4)  # version, shape, type, whether by columns, bytes
+    elif value.what in [Name(module, "_frombuffer") for module in NUMERIC]:
+        parts, places = value.arguments, (2, 1, 0)  # bytes, type, shape, order
+    else:
+        raise refusal
+    if not isinstance(parts, tuple) or len(parts) <= max(places):
+        raise refusal
+    shape, dtype, content = (parts[place] for place in places)
+    # Of one axis, so that the order of rows and columns is all the same.
+    number = _dtype(dtype)
+    if number is None or not isinstance(content, bytes | bytearray) or not _wholes(shape) or len(shape) != 1:
+        raise refusal
+    if shape[0] * number.itemsize != len(content):
+        raise refusal
+    array = np.frombuffer(content, number).astype(np.float64)
+    if not np.isfinite(array).all():
+        raise refusal
+    return array
+
+
+def _dtype(value: Any) -> np.dtype[Any] | None:
+    if not isinstance(value, Made) or value.what != Name("numpy", "dtype") or not isinstance(value.arguments, tuple):
+        return None
+    kind, order = value.arguments[:1], value.state[1:2] if isinstance(value.state, tuple) else ()
+    if kind not in (("f4",), ("f8",)) or order not in (("<",), (">",)):
+        return None
+    return np.dtype(order[0] + kind[0])
