@@ -15,7 +15,7 @@ from sbil.version import __version__
 
 if TYPE_CHECKING:
     from sbil.dataset import Dataset, Spec, make_dataset, spec_of
-    from sbil.demonstrations import Demonstrations, Trajectory, load, save
+    from sbil.demonstrations import Demonstrations, Trajectory, load, read, save
     from sbil.evaluation import Policies, evaluate
     from sbil.fitting import fit
     from sbil.policy import Policy
@@ -29,6 +29,7 @@ _HOMES = {
     "Demonstrations": "sbil.demonstrations",
     "Trajectory": "sbil.demonstrations",
     "load": "sbil.demonstrations",
+    "read": "sbil.demonstrations",
     "save": "sbil.demonstrations",
     "Policies": "sbil.evaluation",
     "evaluate": "sbil.evaluation",
@@ -62,6 +63,7 @@ __all__ = [
     "fit",
     "load",
     "make_dataset",
+    "read",
     "save",
     "spec_of",
     "train",

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
-from sbil.dataset import make_dataset, spec_of, standardisation_of
+from sbil.dataset import Dataset, Rows, make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.keys import named
@@ -21,6 +22,7 @@ from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
 
 SEEN = 100_000  # training states whose energies are looked at
+LEAST = 512  # rows, where they are padded
 
 
 class Diverged(UserError):
@@ -45,6 +47,7 @@ def fit(
     thin: int = 1,
     thin_offset: int = 0,
     standardise: bool | None = None,
+    pad: bool = False,
 ) -> Policy:
     """Train `algorithm` on demonstrations; the same seed on the same machine gives the same policy, byte for byte.
 
@@ -53,6 +56,8 @@ def fit(
     updates: default, as many as the preset asks for.
     standardise: bring every column to mean 0 and standard deviation 1 of the training states. Default: what was read
         from a table is, images and what an environment recorded are not, as in the paper.
+    pad: fill the decisions up to a power of two with rows that are never read, so that many fits share one compiled
+        program. The policy is the same.
     """
     policy, _ = fit_watched(
         algorithm,
@@ -64,6 +69,7 @@ def fit(
         thin=thin,
         thin_offset=thin_offset,
         standardise=standardise,
+        pad=pad,
     )
     return policy
 
@@ -79,6 +85,7 @@ def fit_watched(
     thin: int,
     thin_offset: int,
     standardise: bool | None = None,
+    pad: bool = False,
     watch: Callable[[float, Report], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Policy, Trained]:
@@ -96,6 +103,8 @@ def fit_watched(
         demonstrations, everything, thin=thin, thin_offset=thin_offset, standardisation=standardisation
     )
     algorithms.require(algorithm, dataset)
+    if pad:
+        dataset = _padded(dataset)
     keys = jnp.stack([named("fit", seed)])
     spec = spec_of(demonstrations)
     config, selecting, selection = configs[0], share_of_work(len(configs)), None
@@ -144,6 +153,26 @@ def fit_watched(
     return replace(policy, energies=training_energies(policy, demonstrations)), trained
 
 
+def _padded(dataset: Dataset) -> Dataset:
+    """The same with every array filled up to a power of two rows, which no size counts."""
+
+    def fill(array: Any, axis: int) -> Any:
+        more = _power(array.shape[axis]) - array.shape[axis]
+        return jnp.asarray(np.pad(np.asarray(array), [(0, more * (axis == each)) for each in range(array.ndim)]))
+
+    pool = jax.tree.map(lambda array: fill(array, 0), dataset.pool)
+    return Dataset(pool, Rows(fill(dataset.labelled.indices, 1), dataset.labelled.size), dataset.unlabelled)
+
+
+def filled(rows: np.ndarray) -> np.ndarray:
+    """The rows and, up to a power of two of them, the first one again: few sizes need few compiled programs."""
+    return np.concatenate([rows, np.repeat(rows[:1], _power(len(rows)) - len(rows), axis=0)])
+
+
+def _power(size: int) -> int:
+    return max(LEAST, 1 << (size - 1).bit_length())
+
+
 def training_energies(policy: Policy, demonstrations: Demonstrations) -> np.ndarray | None:
     """Quantiles of the energies of (at most SEEN, evenly chosen) training states; none for images."""
     if len(demonstrations.observation_shape) > 1:
@@ -154,7 +183,8 @@ def training_energies(policy: Policy, demonstrations: Demonstrations) -> np.ndar
     episode = np.searchsorted(ends, wanted, side="right")
     within = wanted - (ends - visited)[episode]
     states = np.stack([demonstrations.trajectories[i].observations[t] for i, t in zip(episode, within, strict=True)])
-    return np.quantile(policy.energy(states), np.linspace(0, 1, ENERGIES)).astype(np.float32)
+    energies = policy.energy(filled(states))[: len(states)]
+    return np.quantile(energies, np.linspace(0, 1, ENERGIES)).astype(np.float32)
 
 
 def fingerprint(demonstrations: Demonstrations) -> str:

@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 
 import tyro
 
+from sbil.cli.table import Table, load
+
 EXAMPLES = (
     "sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz",
     "sbil demos import ppo-Acrobot-v1.zip --env Acrobot-v1 --vecnormalize vecnormalize.pkl --out agent/",
     "sbil demos collect --env Acrobot-v1 --policy agent/ --trajectories 20 --out demos.npz",
+    "sbil demos export demos.npz --minari cartpole/expert-v0 --folder datasets/",
     "sbil demos collect --env Acrobot-v1 --mode greedy --seed 1 --trajectories 5 --out acrobot.npz",
 )
 
@@ -55,19 +58,38 @@ class Import:
     """Replace the folder if it exists."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Export(Table):
+    """Write demonstrations as a Minari dataset, for other programs."""
+
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+    """The demonstrations: NPZ, CSV, Parquet."""
+    minari: str
+    """The name of the dataset, with its version: group/name-v0."""
+    folder: Path | None = None
+    """Where datasets are kept (default: where Minari looks for them)."""
+    drop_last: bool = False
+    """Leave out the last action of episodes whose last state was not recorded: Minari needs that state."""
+    overwrite: bool = False
+    """Replace the dataset if it exists."""
+
+
 Command = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Import, tyro.conf.subcommand("import")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[None, tyro.conf.subcommand("list")]
 )
 
 
-def run(command: Collect | Import | None) -> None:
-    """Collect and write, import, or list the demonstrators."""
+def run(command: Collect | Import | Export | None) -> None:
+    """Collect and write, import, export, or list the demonstrators."""
     if isinstance(command, Collect):
         collect(command)
     elif isinstance(command, Import):
         bring(command)
+    elif isinstance(command, Export):
+        hand_on(command)
     else:
         listed()
 
@@ -92,6 +114,20 @@ def bring(command: Import) -> None:
     print(
         f"next: sbil evaluate {command.out} --env {command.env or 'NAME'}, or sbil demos collect --policy {command.out}"
     )
+
+
+def hand_on(command: Export) -> None:
+    """Write the dataset."""
+    from sbil.demonstrations.minari import write_minari
+
+    path = write_minari(
+        load(command.data, command),
+        command.minari,
+        folder=command.folder,
+        drop_last=command.drop_last,
+        overwrite=command.overwrite,
+    )
+    print(f"wrote {path}; rewards are not a number, for none were recorded")
 
 
 def collect(command: Collect) -> None:

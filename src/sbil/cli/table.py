@@ -35,6 +35,8 @@ class Table:
     row."""
     schema: Path | None = None
     """A JSON file that says all of this."""
+    exclude: Path | None = None
+    """A file with the episodes to leave out, one a line: what `sbil view` saves."""
 
     def roles(self) -> dict[str, Any]:
         """What was said, by role."""
@@ -48,4 +50,27 @@ def load(data: str, table: Table, schema: Any = None) -> "Demonstrations":
     """
     from sbil import demonstrations
 
-    return demonstrations.read(data, schema=table.schema or schema, **table.roles())
+    found = demonstrations.read(data, schema=table.schema or schema, **table.roles())
+    return without(found, table.exclude) if table.exclude else found
+
+
+def without(found: "Demonstrations", path: Path) -> "Demonstrations":
+    """The demonstrations without the episodes that a file names; a heading is skipped, a stranger refused."""
+    from sbil.errors import UserError
+
+    try:
+        lines = [line.strip().strip('"') for line in path.read_text().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--exclude {path}: cannot be read ({error}).") from None
+    if found.ids is None or found.schema is None:
+        raise UserError("--exclude names episodes, and these data have none with a name; give --episode.")
+    names = lines[1:] if lines[:1] == [found.schema.episode] else lines
+    strangers = sorted(set(names) - set(found.ids))
+    if strangers:
+        raise UserError(
+            f"--exclude {path}: {len(strangers)} of its episodes are not in the data, '{strangers[0]}' say."
+        )
+    kept = [place for place, name in enumerate(found.ids) if name not in set(names)]
+    if not kept:
+        raise UserError(f"--exclude {path}: no episode is left.")
+    return found.select(kept)

@@ -1,7 +1,7 @@
 """sbil view: demonstrations -> one HTML page to look at episodes."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,8 +16,8 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Table):
     """Look at episodes: values and decisions over time, in one HTML page that needs no server and no network.
 
     The page finds, sorts and flags episodes, and saves the flagged ones as a list to exclude. It holds recorded values.
@@ -36,7 +36,6 @@ class Command:
     """Replace the page if it exists."""
     json: bool = False
     """Print the result as JSON."""
-    table: tyro.conf.OmitArgPrefixes[Table] = field(default_factory=Table)
 
 
 def run(command: Command) -> None:
@@ -47,9 +46,9 @@ def run(command: Command) -> None:
     from sbil.reports.episodes import PRIVACY, episodes_page
 
     policy = Policy.load(command.policy) if command.policy else None
-    demonstrations = load(command.data, command.table, policy.schema if policy else None)
+    demonstrations = load(command.data, command, policy.schema if policy else None)
     title = Path(command.data).name or command.data
-    page = episodes_page(demonstrations, title=title, limit=command.episodes, policy=policy)
+    page = episodes_page(demonstrations, title=title, ids=demonstrations.ids, limit=command.episodes, policy=policy)
     files.write_text(command.out, page)
     shown, size = min(command.episodes, len(demonstrations)), len(page.encode())
     if command.json:

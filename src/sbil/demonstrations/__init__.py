@@ -1,7 +1,25 @@
 """What people bring: trajectories of recorded decisions, read, checked, thinned, drawn and split."""
 
+from sbil.demonstrations.checking import Checked, ColumnFacts, Problem, check
 from sbil.demonstrations.npz import load, save
+from sbil.demonstrations.reading import Rows, read, read_observations
 from sbil.demonstrations.schema import Column, Schema
 from sbil.demonstrations.trajectory import Demonstrations, Steps, Trajectory, thinned
 
-__all__ = ["Column", "Demonstrations", "Schema", "Steps", "Trajectory", "load", "save", "thinned"]
+__all__ = [
+    "Checked",
+    "Column",
+    "ColumnFacts",
+    "Demonstrations",
+    "Problem",
+    "Rows",
+    "Schema",
+    "Steps",
+    "Trajectory",
+    "check",
+    "load",
+    "read",
+    "read_observations",
+    "save",
+    "thinned",
+]

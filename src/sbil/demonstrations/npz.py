@@ -1,24 +1,27 @@
 """Demonstrations in one NPZ file of plain arrays; loading it never runs code.
 
 Members (all arrays little-endian, none of objects):
-    header        uint8   JSON: format, names, provenance
+    header        uint8   JSON: format, names, provenance; the schema of what was read from a table
     observations  [V, ..] every recorded observation of every trajectory, one after the other
     actions       [N]     every action likewise
     lengths       [T]     number of actions of each trajectory
     last          [T]     1 where the observation after the last action was recorded
     terminal, truncated [T]
+    groups        [T]     the group of each trajectory, where there are groups
 """
 
 import io
 import json
 import zipfile
 import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sbil import files
+from sbil.demonstrations.schema import Schema
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
 from sbil.errors import UserError
 
@@ -26,6 +29,7 @@ FORMAT = "sbil-demonstrations"
 VERSION = 1
 STACKED = 2  # the version of files of frames, which say how many of them make an observation
 MEMBERS = ("header", "observations", "actions", "lengths", "last", "terminal", "truncated")
+PLAIN = ("observations", "actions", "episodes", "terminals")  # of a file that people write themselves
 LARGEST_HEADER = 1 << 20
 LARGEST_RATIO = 100  # a file that unpacks to more than this many times its size is a bomb, not data
 
@@ -40,6 +44,7 @@ def save(demonstrations: Demonstrations, path: Path) -> None:
         "action_names": list(demonstrations.action_names),
         "observation_names": list(demonstrations.observation_names),
         "provenance": dict(demonstrations.provenance),
+        **({"schema": demonstrations.schema.as_json()} if demonstrations.schema else {}),
     }
     try:
         text = json.dumps(header, sort_keys=True, allow_nan=False)
@@ -56,6 +61,8 @@ def save(demonstrations: Demonstrations, path: Path) -> None:
         "terminal": np.array([t.terminal for t in trajectories], np.uint8),
         "truncated": np.array([t.truncated for t in trajectories], np.uint8),
     }
+    if demonstrations.groups is not None:
+        arrays["groups"] = demonstrations.groups.astype(np.int64)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, array in arrays.items():
@@ -80,9 +87,17 @@ def load(path: Path) -> Demonstrations:
         raise UserError(f"{path}: there is no such file.")
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the NPZ file of the demonstrations.")
+    return _load(path, _ours)
+
+
+def _ours(path: Path) -> Demonstrations:
+    names = [*MEMBERS, *(["groups"] if "groups" in _sizes(path) else [])]
+    return _assemble(_members(path, names, MEMBERS))
+
+
+def _load(path: Path, build: Callable[[Path], Demonstrations]) -> Demonstrations:
     try:
-        arrays = _read(path)
-        return _assemble(arrays)
+        return build(path)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except PermissionError:
@@ -92,17 +107,73 @@ def load(path: Path) -> Demonstrations:
         raise UserError(f"{path}: not a readable file of demonstrations; damaged or incomplete ({kind}).") from None
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def load_any(path: Path) -> Demonstrations:
+    """Read demonstrations of ours, or plain arrays that people have: see `_plain`."""
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            plain = "header.npy" not in archive.namelist() and "actions.npy" in archive.namelist()
+    except Exception:  # `load` says what is wrong with it
+        plain = False
+    return _load(path, _plain) if plain else load(path)
+
+
+def _plain(path: Path) -> Demonstrations:
+    """Arrays `observations` [N, ...] and `actions` [N]; `episodes` [N] says which belong together, `terminals` [N] is 1
+    where a process ended: without `episodes` a new one begins after it. Without both every row is an episode.
+    """
+    arrays = _members(path, [name for name in PLAIN if name in _sizes(path)], PLAIN[:2])
+    seen, taken = arrays["observations"], arrays["actions"]
+    if taken.ndim != 1:
+        raise UserError(f"the array 'actions' has shape {taken.shape}; a list with one number for each is needed.")
+    for name, array in arrays.items():
+        if array.shape[:1] != taken.shape or (name != "observations" and array.ndim != 1):
+            raise UserError(f"the array '{name}' has shape {array.shape}; one entry for each action is needed.")
+    if not len(taken):
+        raise UserError("there are no actions in it.")
+    if seen.dtype != np.uint8:
+        with np.errstate(over="ignore"):
+            seen = seen.astype(np.float32)
+    levels, actions = np.unique(taken, return_inverse=True)
+    if not np.array_equal(levels, np.floor(levels)):
+        raise UserError("the array 'actions' holds fractions; actions are a few choices, numbered.")
+    if len(levels) > 1_000:
+        raise UserError("the array 'actions' has more than 1,000 different values; an action is one of a few.")
+    ends = arrays.get("terminals", np.zeros(len(taken))) != 0
+    if "episodes" in arrays:
+        order = np.argsort(arrays["episodes"], kind="stable")
+        new = np.diff(arrays["episodes"][order]) != 0
+    else:
+        order = np.arange(len(taken))
+        new = ends[:-1] if "terminals" in arrays else np.ones(len(taken) - 1, bool)
+    starts = np.append(0, np.flatnonzero(new) + 1)
+    stops = np.append(starts[1:], len(taken))
+    seen, actions, ends = seen[order], actions[order].astype(np.int32), ends[order]
+    if ends.sum() > ends[stops - 1].sum():
+        raise UserError("the array 'terminals' ends an episode before its last row.")
+    return Demonstrations(
+        tuple(Trajectory(seen[a:b], actions[a:b], bool(ends[b - 1])) for a, b in zip(starts, stops, strict=True)),
+        tuple(str(int(level)) for level in levels),
+        provenance={"source": [path.name]},
+    )
+
+
+def _sizes(path: Path) -> dict[str, int]:
     with zipfile.ZipFile(path) as archive:
-        sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
-        missing = [name for name in MEMBERS if name not in sizes]
-        if missing:
-            raise UserError(f"not a file of demonstrations: the array '{missing[0]}' is missing.")
-        if sum(sizes.values()) > LARGEST_RATIO * path.stat().st_size + (1 << 26):
-            raise UserError("unpacks to far more than its size; refused as a likely bomb.")
-        if sizes["header"] > LARGEST_HEADER:
-            raise UserError("its header is larger than 1 MiB; refused.")
-        return {name: _member(archive, name, sizes[name]) for name in MEMBERS}
+        return {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
+
+
+def _members(path: Path, names: Sequence[str], needed: Sequence[str]) -> dict[str, np.ndarray]:
+    sizes = _sizes(path)
+    missing = [name for name in needed if name not in sizes]
+    if missing:
+        raise UserError(f"not a file of demonstrations: the array '{missing[0]}' is missing.")
+    if sum(sizes.values()) > LARGEST_RATIO * path.stat().st_size + (1 << 26):
+        raise UserError("unpacks to far more than its size; refused as a likely bomb.")
+    if sizes.get("header", 0) > LARGEST_HEADER:
+        raise UserError("its header is larger than 1 MiB; refused.")
+    with zipfile.ZipFile(path) as archive:
+        return {name: _member(archive, name, sizes[name]) for name in names}
 
 
 def _member(archive: zipfile.ZipFile, name: str, size: int) -> np.ndarray:
@@ -130,7 +201,7 @@ def _count(shape: tuple[int, ...]) -> int:
 def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
     header = _header(arrays["header"])
     lengths, last = arrays["lengths"], arrays["last"]
-    for name in ("lengths", "last", "terminal", "truncated"):
+    for name in ("lengths", "last", "terminal", "truncated", *(["groups"] if "groups" in arrays else [])):
         if arrays[name].shape != lengths.shape or lengths.ndim != 1:
             raise UserError(f"the array '{name}' has shape {arrays[name].shape}; one entry a trajectory is needed.")
         if arrays[name].dtype.kind not in "iub" or (arrays[name] < 0).any():
@@ -158,6 +229,8 @@ def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
         observation_names=_names(header, "observation_names"),
         provenance=header["provenance"],
         stack=header["stack"] if header["version"] == STACKED else 0,
+        schema=Schema.from_json(header["schema"]) if "schema" in header else None,
+        groups=arrays.get("groups"),
     )
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -61,12 +62,10 @@ class Schema:
         for name in (column.name for column in self.columns):
             if name in (self.action, self.terminal):
                 raise UserError(f"column '{name}' is the action or the end and cannot be observed as well.")
-        seen = [column.name for column in self.columns]
-        twice = sorted({name for name in seen if seen.count(name) > 1})
+        twice = _repeated(column.name for column in self.columns)
         if twice:
             raise UserError(f"column '{twice[0]}' is listed twice among the observations.")
-        names = self.observation_names
-        clash = sorted({name for name in names if names.count(name) > 1})
+        clash = _repeated(self.observation_names)
         if clash:
             raise UserError(f"two columns become a number called '{clash[0]}'; rename one of them.")
         if self.missing not in get_args(Missing):
@@ -129,6 +128,10 @@ class Schema:
     def with_missing(self, missing: Missing) -> Schema:
         """The same with another rule for missing values."""
         return replace(self, missing=missing)
+
+
+def _repeated(names: Iterable[str]) -> list[str]:
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def _column(content: Any) -> Column:

@@ -11,8 +11,10 @@ import numpy as np
 from sbil.demonstrations.schema import Schema
 from sbil.errors import UserError
 
+LARGEST = float(np.finfo(np.float32).max)
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Trajectory:
     """One episode.
 
@@ -69,6 +71,7 @@ class Demonstrations:
     schema: where they were read from a table, what its columns mean.
     groups: [trajectories] the number of the group each belongs to; a split never tears a group apart. None where each
         trajectory stands alone.
+    ids: what each trajectory is called in the table it was read from.
     """
 
     trajectories: tuple[Trajectory, ...]
@@ -78,6 +81,7 @@ class Demonstrations:
     stack: int = 0
     schema: Schema | None = None
     groups: np.ndarray | None = None
+    ids: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.trajectories:
@@ -100,6 +104,8 @@ class Demonstrations:
             raise UserError("some trajectories hold bytes (uint8) and others do not; bring all in one type.")
         if self.groups is not None and self.groups.shape != (len(self.trajectories),):
             raise UserError(f"groups must hold one number a trajectory. Got shape {self.groups.shape}.")
+        if self.ids is not None and len(self.ids) != len(self.trajectories):
+            raise UserError(f"ids must hold one name a trajectory. Got {len(self.ids)} for {len(self)} trajectories.")
         for index, trajectory in enumerate(self.trajectories):
             _check(trajectory, f"trajectory {index}", shape, len(self.action_names))
 
@@ -134,7 +140,8 @@ class Demonstrations:
         """The trajectories at `indices`, in that order."""
         chosen = np.asarray(indices, int)
         groups = None if self.groups is None else self.groups[chosen]
-        return replace(self, trajectories=tuple(self.trajectories[i] for i in chosen), groups=groups)
+        ids = None if self.ids is None else tuple(self.ids[i] for i in chosen)
+        return replace(self, trajectories=tuple(self.trajectories[i] for i in chosen), groups=groups, ids=ids)
 
     def draw(self, size: int, seed: int) -> np.ndarray:
         """Indices of `size` trajectories drawn without replacement.
@@ -229,6 +236,13 @@ def _observed(trajectory: Trajectory, times: np.ndarray, stack: int) -> np.ndarr
     return np.moveaxis(frames, 1, -1)
 
 
+def _finite(observations: np.ndarray) -> bool:
+    """Whether every number is finite as float32, which is what the device holds."""
+    if observations.dtype == np.uint8:
+        return True
+    return max(abs(float(observations.min())), abs(float(observations.max()))) <= LARGEST  # not so if one is NaN
+
+
 def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: int) -> None:
     """Refuse what no algorithm can use, saying where it stands; messages never quote recorded values."""
     observations, taken = trajectory.observations, trajectory.actions
@@ -247,16 +261,15 @@ def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: 
         raise UserError(f"{where}: observations have shape {observations.shape[1:]}, trajectory 0 has {shape}.")
     if not (np.issubdtype(observations.dtype, np.floating) or observations.dtype == np.uint8):
         raise UserError(f"{where}: observations must be real numbers or uint8 images. Got {observations.dtype}.")
-    outside = np.flatnonzero((taken < 0) | (taken >= actions))
-    if len(outside):
+    if taken.min() < 0 or taken.max() >= actions:
+        outside = np.flatnonzero((taken < 0) | (taken >= actions))
         raise UserError(
             f"{where}, step {outside[0]}: action {taken[outside[0]]} is not one of the {actions} actions "
             f"0 to {actions - 1}."
         )
-    with np.errstate(over="ignore"):  # what is too large for float32 is not finite on the device
-        wrong = ~np.isfinite(observations.astype(np.float32)) if observations.dtype != np.uint8 else np.zeros(1, bool)
-        bad = np.argwhere(wrong)
-    if len(bad):
+    if not _finite(observations):
+        with np.errstate(over="ignore"):
+            bad = np.argwhere(~np.isfinite(observations.astype(np.float32)))
         raise UserError(
             f"{where}, step {bad[0][0]}, column {', '.join(map(str, bad[0][1:]))}: the observation is not a "
             "finite float32 number; remove the step or fill the value in."

@@ -1,0 +1,556 @@
+"""A table to the arrays of demonstrations, batch by batch, on the disk.
+
+What is read is appended to plain NumPy files. Rows that come grouped by episode and in order stay where they are; only
+others, and tables with categories or gaps to fill, are written once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sbil.demonstrations import cells
+from sbil.demonstrations.cells import Cells, Levels, Times
+from sbil.demonstrations.roles import Roles, listed, require
+from sbil.demonstrations.schema import Column, Schema
+from sbil.demonstrations.table import Batch, Table
+from sbil.errors import UserError
+
+MOST_LEVELS = 1_000
+BLOCK = 100_000  # rows written at a time
+NAMED = 10  # columns in a message about missing values
+
+
+class Growing:
+    """A NumPy file that rows are appended to."""
+
+    def __init__(self, path: Path, dtype: Any, width: tuple[int, ...] = ()) -> None:
+        self.path, self.dtype, self.width, self.length = path, np.dtype(dtype), width, 0
+        self._header("wb")
+
+    def _header(self, mode: str) -> None:
+        # NumPy leaves room in the header for a first dimension of any size.
+        shape = (self.length, *self.width)
+        with self.path.open(mode) as file:
+            description = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, description)
+
+    def add(self, rows: np.ndarray) -> None:
+        with self.path.open("ab") as file:
+            file.write(np.ascontiguousarray(rows, self.dtype).data)
+        self.length += len(rows)
+
+    def finish(self) -> np.ndarray:
+        """Every row, mapped from the disk."""
+        self._header("r+b")
+        return np.load(self.path, mmap_mode="r")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A table as it was read: what its columns hold, row by row, and where its rows stand."""
+
+    numbers: np.ndarray  # [n, number columns], NaN where missing
+    codes: dict[str, np.ndarray]  # [n] of the columns that hold names, -1 where missing
+    levels: dict[str, Levels]
+    time: np.ndarray | None  # [n]
+    terminal: np.ndarray | None  # [n]
+    incomplete: np.ndarray  # [n] whether a needed value is missing
+    missing: dict[str, int]  # missing values by column, where there are any
+    firsts: dict[str, int]  # the first row of each such column that misses one
+    rows: np.ndarray  # [n]
+    files: list[tuple[int, str]]  # the first of the rows of each file
+    row: str
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, index: int) -> str:
+        """The file and the row, for a message."""
+        name = next(name for start, name in reversed(self.files) if start <= index)
+        return f"{name}, {self.row} {self.rows[index]}"
+
+
+class Wanted(NamedTuple):
+    """The columns to read beside the numbers observed."""
+
+    named: tuple[str, ...]  # those that hold names: episodes, groups, actions, categories
+    time: str | None = None
+    terminal: str | None = None
+
+
+def gather(table: Table, batches: Iterator[Batch], schema: Schema, wanted: Wanted, folder: Path) -> Gathered:
+    """Read the columns that a schema observes, and those `wanted`, to the end of the table."""
+    numeric = _numeric(schema)
+    few = {column.name: column.levels for column in schema.columns if column.kind != "number"}
+    few[schema.action] = schema.actions
+    levels = {name: Levels(name, MOST_LEVELS if name in few else None, few.get(name, ())) for name in wanted.named}
+    stores = {name: Growing(folder / f"codes_{i}.npy", np.int32) for i, name in enumerate(levels)}
+    matrix = Growing(folder / "numbers.npy", np.float32, (len(numeric),))
+    rows, incomplete = Growing(folder / "rows.npy", np.int64), Growing(folder / "incomplete.npy", bool)
+    ends = Growing(folder / "ends.npy", np.int8)
+    times = Times(wanted.time) if wanted.time else None
+    missing: dict[str, int] = {}
+    firsts: dict[str, int] = {}
+    files: list[tuple[int, str]] = []
+    for batch in batches:
+        if not files or files[-1][1] != batch.name:
+            files.append((rows.length, batch.name))
+        gone: dict[str, np.ndarray] = {}
+        block = np.empty((len(batch.rows), len(numeric)), np.float32)
+        for name, place in numeric.items():
+            values = cells.numbers(batch.frame[name], table.decimal)
+            _refuse_cells(values, batch, name, table)
+            block[:, place], gone[name] = values.values, values.missing
+        matrix.add(block)
+        for name, store in stores.items():
+            codes = levels[name].codes(batch.frame[name], table.decimal)
+            store.add(codes)
+            gone[name] = codes < 0
+        if times:
+            values = times.add(batch.frame[times.column], table.decimal)
+            _refuse_times(values, batch, times.column, table)
+            gone[times.column] = values.missing
+        if wanted.terminal:
+            values = cells.flags(batch.frame[wanted.terminal], table.decimal)
+            _refuse_flags(values, batch, wanted.terminal, table)
+            ends.add(values.values)
+            gone[wanted.terminal] = values.missing
+        for name, mask in gone.items():
+            if mask.any():
+                firsts.setdefault(name, rows.length + int(np.argmax(mask)))
+                missing[name] = missing.get(name, 0) + int(mask.sum())
+        incomplete.add(np.logical_or.reduce([*gone.values()]))
+        rows.add(batch.rows)
+    return Gathered(
+        matrix.finish(),
+        {name: store.finish() for name, store in stores.items()},
+        levels,
+        times.all() if times else None,
+        ends.finish() if wanted.terminal else None,
+        incomplete.finish(),
+        missing,
+        firsts,
+        rows.finish(),
+        files,
+        table.row,
+    )
+
+
+def _place(batch: Batch, table: Table, wrong: np.ndarray, column: str) -> str:
+    return f"{batch.name}, {table.row} {batch.rows[np.argmax(wrong)]}, column '{column}'"
+
+
+def _refuse_cells(values: Cells, batch: Batch, column: str, table: Table) -> None:
+    """Refuse the first cell that is no number."""
+    if values.wrong.any():
+        place = _place(batch, table, values.wrong, column)
+        if (
+            table.row == "line"
+            and values.wrong[0]
+            and values.wrong.sum() == 1 < len(values.wrong)
+            and batch.rows[0] <= 3
+        ):
+            raise UserError(f"{place}: text above numbers; is this a row of units? Remove it; a schema can hold units.")
+        if values.wrong.all():
+            raise UserError(f"{place}: no number; make it a category (--categories) or leave the column out.")
+        raise UserError(
+            f"{place}: not a number, while others in the column are; mend the cell, or write NA for a missing value "
+            "and a decimal point without thousands separators."
+        )
+    if values.huge.any():
+        place = _place(batch, table, values.huge, column)
+        raise UserError(f"{place}: the number is infinite or too large for float32; mend it, or write NA if unknown.")
+
+
+def _refuse_times(values: Cells, batch: Batch, column: str, table: Table) -> None:
+    if values.wrong.any():
+        raise UserError(
+            f"{_place(batch, table, values.wrong, column)}: not a time like the others; write numbers throughout, or "
+            "timestamps such as 2020-01-31 13:45:00, all with or all without a time zone."
+        )
+
+
+def _refuse_flags(values: Cells, batch: Batch, column: str, table: Table) -> None:
+    if values.wrong.any():
+        raise UserError(
+            f"{_place(batch, table, values.wrong, column)}: the end of an episode is 0 or 1, false or true."
+        )
+
+
+class Order(NamedTuple):
+    """Which rows are used, in which order, and where the episodes lie among them."""
+
+    chosen: np.ndarray | None  # [n] rows of the table; None where all are used as they stand
+    starts: np.ndarray  # [episodes] by name of the episode
+    ends: np.ndarray
+    moved: bool
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        """Values of the table's rows, in this order."""
+        return values if self.chosen is None else values[self.chosen]
+
+    def row(self, place: int | np.integer) -> int:
+        """The row of the table at a place of this order."""
+        return int(place if self.chosen is None else self.chosen[place])
+
+    def first(self, length: int) -> np.ndarray:
+        """[n] where the episode of each place begins."""
+        begins = np.sort(self.starts)
+        return np.repeat(begins, np.diff(begins, append=length))
+
+
+def ordered(read: Gathered, schema: Schema, drop: bool) -> Order:
+    """Rows grouped by episode and sorted by time; those that already are stay where they are."""
+    index = np.flatnonzero(~read.incomplete) if drop and read.incomplete.any() else None
+    length = len(read) if index is None else len(index)
+    if not length:
+        raise UserError("every row has a missing value; nothing is left of the table.")
+    if not (schema.episode and schema.episode in read.codes):
+        starts = np.arange(length)
+        return Order(index, starts, starts + 1, False)
+    levels = read.levels[schema.episode]
+    episodes = read.codes[schema.episode] if index is None else read.codes[schema.episode][index]
+    rank = levels.ranks(levels.in_order())[episodes]
+    time = read.time if index is None or read.time is None else read.time[index]
+    begins = _begins(rank)
+    same = rank[1:] == rank[:-1]
+    grouped = len(np.unique(rank[begins])) == len(begins)
+    moved = not grouped or (time is not None and bool(((time[1:] < time[:-1]) & same).any()))
+    if moved:
+        by = np.argsort(rank, kind="stable") if time is None else np.lexsort((time, rank))
+        index = by if index is None else index[by]
+        rank, time = rank[by], None if time is None else time[by]
+        begins, same = _begins(rank), rank[1:] == rank[:-1]
+    ends = np.append(begins[1:], length)
+    by_name = np.argsort(rank[begins], kind="stable")
+    return Order(index, begins[by_name], ends[by_name], moved)
+
+
+def _refuse_twice(read: Gathered, order: Order, schema: Schema) -> None:
+    """Refuse two rows of an episode at the same time."""
+    if read.time is None:
+        return
+    time = order.of(read.time)
+    twice = time[1:] == time[:-1]
+    twice[order.starts[order.starts > 0] - 1] = False
+    if twice.any():
+        place = int(np.argmax(twice))
+        one, other = sorted((order.row(place), order.row(place + 1)))
+        raise UserError(
+            f"{read.where(other)}, column '{schema.time}': the same time as in {read.where(one)}, in one episode "
+            f"({int(twice.sum()):,} such in all); keep one of them, or record finer times."
+        )
+
+
+def _begins(rank: np.ndarray) -> np.ndarray:
+    return np.append(0, np.flatnonzero(rank[1:] != rank[:-1]) + 1)
+
+
+def refuse_missing(read: Gathered, schema: Schema, columns: set[str]) -> None:
+    """Refuse what is missing in `columns`: say where it begins, how much it is and what can be done."""
+    counts = {name: count for name, count in read.missing.items() if name in columns}
+    if not counts:
+        return
+    name = min(counts, key=lambda column: read.firsts[column])
+    many = sorted(counts.items(), key=lambda item: -item[1])[:NAMED]
+    by_column = ", ".join(f"'{column}' {count:,}" for column, count in many)
+    more = f" and {len(counts) - NAMED} more columns" if len(counts) > NAMED else ""
+    roles = {schema.episode, schema.time, schema.action, schema.terminal, schema.group}
+    if name in roles and schema.missing != "drop":
+        advice = "fill it in, or leave such rows out (missing=drop)"
+    elif schema.missing == "refuse":
+        advice = "fill them in, or choose missing=mean, last or drop"
+    else:
+        advice = "a missing category has no mean: write a level of its own there, or choose missing=drop"
+    raise UserError(
+        f"{read.where(read.firsts[name])}, column '{name}': missing value, {sum(counts.values()):,} in all "
+        f"({by_column}{more}); {advice}."
+    )
+
+
+def with_levels(read: Gathered, column: Column) -> Column:
+    """A column with its levels: those of the schema, which must cover the table, or those of the table."""
+    levels = list(column.levels) or read.levels[column.name].in_order()
+    _refuse_unknown(read, column.name, levels, "level")
+    return replace(column, levels=tuple(levels))
+
+
+def _refuse_unknown(read: Gathered, column: str, levels: list[str], what: str) -> None:
+    ranks = read.levels[column].ranks(levels)
+    if (ranks < 0).any():
+        codes = np.asarray(read.codes[column])
+        strange = (codes >= 0) & (ranks < 0)[codes]
+        place = int(np.argmax(strange))
+        name = read.levels[column].names[codes[place]]
+        raise UserError(
+            f"{read.where(place)}, column '{column}': the {what} '{name[:60]}' is not in the schema; it has "
+            f"{listed(levels)}."
+        )
+
+
+def _numeric(schema: Schema) -> dict[str, int]:
+    """The columns of numbers, and the place of each among them."""
+    return {name: i for i, name in enumerate(c.name for c in schema.columns if c.kind == "number")}
+
+
+def means(read: Gathered, schema: Schema) -> tuple[Column, ...]:
+    """The columns with the number that stands for a missing one: that of the schema, or the mean of the rows."""
+    total, count = np.zeros(read.numbers.shape[1]), np.zeros(read.numbers.shape[1])
+    for start in range(0, len(read), BLOCK):
+        block = read.numbers[start : start + BLOCK].astype(np.float64)
+        total += np.nansum(block, 0)
+        count += (~np.isnan(block)).sum(0)
+    places, fills = _numeric(schema), []
+    for column in schema.columns:
+        if column.kind == "number" and column.fill is None:
+            place = places[column.name]
+            if not count[place]:
+                raise UserError(f"column '{column.name}' has no value in any row; leave it out of the observations.")
+            column = replace(column, fill=float(total[place] / count[place]))
+        fills.append(column)
+    return tuple(fills)
+
+
+def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> str:
+    """Write the numbers that a policy sees, in order; returns the name of their file."""
+    plain = all(column.kind == "number" for column in schema.columns)
+    filled = schema.missing in ("mean", "last") and any(column.name in read.missing for column in schema.columns)
+    if plain and order.chosen is None and not filled:
+        return "numbers.npy"
+    length = len(order.chosen) if order.chosen is not None else len(read)
+    codes = {column.name: _places(read, order, column, schema) for column in schema.columns if column.kind != "number"}
+    shape = (length, len(schema.observation_names))
+    out = np.lib.format.open_memmap(folder / "observations.npy", mode="w+", dtype=np.float32, shape=shape)
+    place = _numeric(schema)
+    for start in range(0, length, BLOCK):
+        stop = min(start + BLOCK, length)
+        rows = slice(start, stop) if order.chosen is None else order.chosen[start:stop]
+        numbers, at = read.numbers[rows], 0
+        for column in schema.columns:
+            if column.kind == "number":
+                out[start:stop, at] = numbers[:, place[column.name]]
+            elif column.kind == "category":
+                out[start:stop, at] = codes[column.name][start:stop]
+            else:
+                out[start:stop, at : at + len(column.levels)] = np.equal.outer(
+                    codes[column.name][start:stop], np.arange(len(column.levels))
+                )
+            at += len(column.names)
+    if filled:
+        _fill(out, read, order, schema)
+    out.flush()
+    return "observations.npy"
+
+
+def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.ndarray:
+    """[n] the place of each row's level; the last one known of the episode where it is missing."""
+    codes = order.of(np.asarray(read.codes[column.name]))
+    missing = codes < 0
+    places = read.levels[column.name].ranks(list(column.levels))[codes]
+    if schema.missing == "last" and missing.any():
+        source = carried(missing, order.first(len(codes)))
+        if (source < 0).any():
+            row = order.row(int(np.argmax(source < 0)))
+            raise UserError(
+                f"{read.where(row)}, column '{column.name}': missing category with none before it in the episode; "
+                "write a level of its own there, or choose missing=drop."
+            )
+        places = places[source]
+    return places
+
+
+def carried(missing: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """[n] the nearest place at or before each where nothing is missing, -1 if there is none in the episode."""
+    last = np.maximum.accumulate(np.where(missing, -1, np.arange(len(missing))))
+    return np.where(last >= first, last, -1)
+
+
+def _fill(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None:
+    first = order.first(len(out)) if schema.missing == "last" else None
+    at = 0
+    for column in schema.columns:
+        if column.kind == "number" and column.name in read.missing:
+            values = np.array(out[:, at])
+            missing = np.isnan(values)
+            if first is not None:
+                source = carried(missing, first)
+                values = np.where(source >= 0, values[source], np.nan)
+            out[:, at] = np.where(np.isnan(values), np.float32(column.fill), values)
+        at += len(column.names)
+
+
+def begin(table: Table) -> tuple[Batch, Iterator[Batch]]:
+    """The first batch, and all of them; a table without rows is refused."""
+    batches = table.batches()
+    first = next(batches, None)
+    if first is None:
+        raise UserError("there are no rows under the header; nothing to read.")
+    return first, chain([first], batches)
+
+
+def looks_numeric(batch: Batch, name: str, decimal: str) -> bool:
+    """Whether at least half of the cells that hold something hold a number."""
+    values = cells.numbers(batch.frame[name], decimal)
+    return int(values.wrong.sum()) * 2 <= int((~values.missing).sum())
+
+
+def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
+    """Write the arrays of demonstrations into `folder`; returns what else is to be said about them."""
+    first, batches = begin(table)
+    schema = roles.plan(table.names, {name: looks_numeric(first, name, table.decimal) for name in table.names})
+    categories = {column.name for column in schema.columns if column.kind != "number"}
+    names = [name for name in (schema.episode, schema.group, schema.action) if name]
+    wanted = Wanted((*names, *sorted(categories)), schema.time, schema.terminal)
+    read = gather(table, batches, schema, wanted, folder)
+    if schema.missing == "refuse":
+        refuse_missing(read, schema, set(read.missing))
+    elif schema.missing != "drop":
+        roles_missing = {name for name in (*names, schema.time, schema.terminal) if name}
+        refuse_missing(read, schema, roles_missing | (categories if schema.missing == "mean" else set()))
+    _refuse_fractions(read, schema)
+    actions = list(schema.actions) or read.levels[schema.action].in_order()
+    _refuse_unknown(read, schema.action, actions, "action")
+    schema = replace(
+        schema,
+        actions=tuple(actions),
+        columns=tuple(c if c.kind == "number" else with_levels(read, c) for c in schema.columns),
+    )
+    order = ordered(read, schema, schema.missing == "drop")
+    _refuse_twice(read, order, schema)
+    if schema.missing in ("mean", "last"):
+        schema = replace(schema, columns=means(read, schema))
+    name = observations(read, order, schema, folder)
+    taken = read.levels[schema.action].ranks(actions)[order.of(np.asarray(read.codes[schema.action]))]
+    np.save(folder / "actions.npy", taken)
+    np.save(folder / "starts.npy", order.starts)
+    np.save(folder / "stops.npy", order.ends)
+    np.save(folder / "terminal.npy", _terminal(read, order, schema))
+    if schema.group:
+        np.save(folder / "groups.npy", _groups(read, order, schema))
+    dropped = schema.missing == "drop"
+    return {
+        "observations": name,
+        "schema": schema.as_json(),
+        "ids": _ids(read, order, schema.episode) if schema.episode else None,
+        "provenance": {
+            "rows": len(taken),
+            "rows in file": len(read),
+            "dropped rows": read.missing if dropped else {},
+            "filled values": {} if dropped else read.missing,
+            "left out columns": [column for column in table.names if column not in schema.needed],
+            "sorted rows": order.moved,
+        },
+    }
+
+
+def _ids(read: Gathered, order: Order, column: str) -> list[str]:
+    """What each episode is called in the table."""
+    names = read.levels[column].names
+    return [names[code] for code in order.of(np.asarray(read.codes[column]))[order.starts].tolist()]
+
+
+def _refuse_fractions(read: Gathered, schema: Schema) -> None:
+    names = read.levels[schema.action].names
+    if schema.actions or not names:
+        return
+    fractions = [name for name in names if is_fraction(name)]
+    if fractions:
+        codes = np.asarray(read.codes[schema.action])
+        place = int(np.argmax(np.isin(codes, [names.index(name) for name in fractions])))
+        raise UserError(
+            f"{read.where(place)}, column '{schema.action}': the action is a number with a fraction; actions are a few "
+            "choices: whole numbers or words. Cut a dose into ranges first."
+        )
+
+
+def is_fraction(name: str) -> bool:
+    """Whether a name is a number with a fraction."""
+    try:
+        return not float(name.replace(",", ".")).is_integer()
+    except (ValueError, OverflowError):
+        return False
+
+
+def _terminal(read: Gathered, order: Order, schema: Schema) -> np.ndarray:
+    """[episodes] whether the process itself ended."""
+    if read.terminal is None:
+        return np.zeros(len(order.ends), bool)
+    ends = order.of(np.asarray(read.terminal)) > 0
+    early = ends.copy()
+    early[order.ends - 1] = False
+    if early.any():
+        place = order.row(int(np.argmax(early)))
+        raise UserError(
+            f"{read.where(place)}, column '{schema.terminal}': the episode ends here and more of its rows follow; only "
+            "the last row of an episode can be its end."
+        )
+    return ends[order.ends - 1]
+
+
+def _groups(read: Gathered, order: Order, schema: Schema) -> np.ndarray:
+    """[episodes] the number of the group of each."""
+    levels = read.levels[str(schema.group)]
+    rank = levels.ranks(levels.in_order())[order.of(np.asarray(read.codes[str(schema.group)]))]
+    torn = rank != rank[order.first(len(rank))]
+    if torn.any():
+        place = order.row(int(np.argmax(torn)))
+        raise UserError(
+            f"{read.where(place)}, column '{schema.group}': the group changes within the episode; it belongs to one."
+        )
+    return rank[order.starts].astype(np.int64)
+
+
+def rows(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
+    """Write the observations of a table whose decisions may not be known, in the order of the file."""
+    _, batches = begin(table)
+    for column in schema.columns:
+        require(column.name, table.names, "observation")
+    categories = {column.name for column in schema.columns if column.kind != "number"}
+    shown = {role: name for role in ("episode", "time") if (name := getattr(schema, role)) and name in table.names}
+    carry = schema.missing == "last" and "episode" in shown
+    wanted = Wanted((*shown.values(), *sorted(categories)), shown.get("time") if carry else None)
+    read = gather(table, batches, schema, wanted, folder)
+    _refuse_gaps(read, schema, categories, set(shown.values()) if carry else set())
+    kept = _complete(read, schema) if schema.missing == "drop" else np.arange(len(read))
+    if not len(kept):
+        raise UserError("every row has a missing value; nothing is left of the table.")
+    alone = np.arange(len(kept))
+    order = Order(kept if len(kept) < len(read) else None, alone, alone + 1, False)
+    if carry:
+        order = ordered(read, schema, drop=False)
+    name = observations(read, order, schema, folder)
+    if carry and order.chosen is not None:
+        back = np.argsort(order.chosen)
+        np.save(folder / "back.npy", np.load(folder / name, mmap_mode="r")[back])
+        name = "back.npy"
+    np.save(folder / "kept.npy", np.asarray(read.rows)[kept])
+    for role, column in shown.items():
+        np.save(folder / f"{role}.npy", np.asarray(read.codes[column])[kept])
+    return {"observations": name, "texts": {role: read.levels[column].names for role, column in shown.items()}}
+
+
+def _refuse_gaps(read: Gathered, schema: Schema, categories: set[str], keys: set[str]) -> None:
+    """Refuse what the schema's rule for missing values does not cover, and levels that it does not list."""
+    if schema.missing == "refuse":
+        refuse_missing(read, schema, {column.name for column in schema.columns})
+    refuse_missing(read, schema, keys | (categories if schema.missing == "mean" else set()))
+    for column in schema.columns:
+        if column.kind != "number":
+            with_levels(read, column)
+        elif schema.missing in ("mean", "last") and column.fill is None and column.name in read.missing:
+            raise UserError(f"column '{column.name}' misses values and the schema has no fill for it; fill them in.")
+
+
+def _complete(read: Gathered, schema: Schema) -> np.ndarray:
+    """The rows in which every observation is there."""
+    whole = ~np.isnan(read.numbers).any(1)
+    for column in schema.columns:
+        if column.kind != "number":
+            whole &= np.asarray(read.codes[column.name]) >= 0
+    return np.flatnonzero(whole)

@@ -1,0 +1,124 @@
+"""How a CSV file is written: its encoding, its delimiter, its decimal sign; and what is no CSV file at all.
+
+Python's and Polars' own guesses are not used: they fall back to a single column, or drop what does not fit. Here a
+file is read right or refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from sbil.errors import UserError
+
+TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+PARQUET = (".parquet", ".pq")
+DELIMITERS = ",;\t|"
+WORDS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+SAMPLE = 1 << 20  # bytes that the dialect is judged by
+LINES = 200  # lines that the delimiter is judged by
+
+# What people save under the name of a table, by its first bytes.
+FOREIGN = {
+    b"\x1f\x8b": "is a gzip file; name it .csv.gz",
+    b"PK": "is a ZIP archive or an Excel workbook; save the sheet as CSV",
+    b"\xd0\xcf\x11\xe0": "is an old Excel workbook; save the sheet as CSV",
+    b"PAR1": "is a Parquet file; name it .parquet",
+    b"\x93NUMPY": "is a NumPy array; save a table, or an NPZ file",
+    b"\x89HDF": "is an HDF5 file; save the table as CSV or Parquet",
+    b"%PDF": "is a PDF document; save the table as CSV",
+    b"version https://git-lfs": "is a Git LFS pointer, not the table itself; fetch it with git lfs pull",
+    b"{": "is JSON; save the table as CSV or Parquet",
+    b"[": "is JSON; save the table as CSV or Parquet",
+    b"<": "is a web page or XML, perhaps a login page saved instead of the table; download it again",
+    b"#": "starts with a comment; remove the lines before the header",
+}
+
+
+class Dialect(NamedTuple):
+    """How a CSV file is written."""
+
+    encoding: str
+    delimiter: str
+    decimal: str = "."
+
+    @property
+    def words(self) -> str:
+        """In plain words."""
+        sign = "decimal comma" if self.decimal == "," else "decimal point"
+        return f"{WORDS[self.delimiter]}-separated, {self.encoding}, {sign}"
+
+
+def sniff(sample: bytes, whole: bool) -> Dialect:
+    """The dialect of a file that begins with `sample`; `whole` if there is nothing after it."""
+    if not sample.strip():
+        raise UserError("the file is empty.")
+    encoding = encoding_of(sample)
+    # What a cut leaves of the last character and the last line is no evidence.
+    text = sample.decode(encoding, errors="strict" if whole else "ignore").lstrip("\ufeff")
+    foreign = next((what for start, what in FOREIGN.items() if text.lstrip().encode()[:40].startswith(start)), None)
+    if foreign:
+        raise UserError(f"{foreign}.")
+    if "\0" in text:
+        raise UserError(f"line {text[: text.index(chr(0))].count(chr(10)) + 1} holds NUL bytes; not a table of text.")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = [line for line in (lines if whole else lines[:-1] or lines)[:LINES] if line.strip()]
+    delimiter = _delimiter(lines)
+    return Dialect(encoding, delimiter, _decimal(lines[1:], delimiter))
+
+
+def encoding_of(sample: bytes) -> str:
+    """The encoding by byte order mark, by zeros between the letters, by validity."""
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if sample.startswith(b"\xef\xbb\xbf"):
+        return "utf-8-sig"
+    foreign = next((what for start, what in FOREIGN.items() if sample.startswith(start)), None)
+    if foreign:
+        raise UserError(f"{foreign}.")
+    zeros = np.frombuffer(sample[: len(sample) // 2 * 2], np.uint8).reshape(-1, 2) == 0
+    even, odd = zeros.mean(0) if len(zeros) else (0.0, 0.0)
+    if odd > 0.6 and even < 0.1:
+        return "utf-16-le"
+    if even > 0.6 and odd < 0.1:
+        return "utf-16-be"
+    if _valid(sample, "utf-8"):
+        return "utf-8"
+    if not _valid(sample, "cp1252"):
+        raise UserError("the file is not text in UTF-8, UTF-16 or Latin-1; is it a table?")
+    return "cp1252"
+
+
+def _valid(sample: bytes, encoding: str) -> bool:
+    try:
+        sample.decode(encoding)
+    except UnicodeDecodeError as error:
+        return encoding == "utf-8" and error.start >= len(sample) - 3  # a character cut by the end of the sample
+    return True
+
+
+def _delimiter(lines: list[str]) -> str:
+    """The one that the header holds and that most lines hold as often as the header; the most frequent of equals."""
+    counts = {delimiter: [_unquoted(line).count(delimiter) for line in lines] for delimiter in DELIMITERS}
+
+    def fit(delimiter: str) -> tuple[float, int]:
+        header = counts[delimiter][0]
+        return (sum(count == header for count in counts[delimiter]) / len(lines) if header else 0.0, header)
+
+    return max(DELIMITERS, key=fit)
+
+
+def _unquoted(line: str) -> str:
+    return re.sub(r'"[^"]*"', "", line)
+
+
+def _decimal(lines: list[str], delimiter: str) -> str:
+    """A comma where cells such as 1,5 are and none such as 1.5; never where the comma separates cells."""
+    if delimiter == ",":
+        return "."
+    cells = [cell.strip().strip('"') for line in lines for cell in line.split(delimiter)]
+    comma = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
+    point = any(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", cell) for cell in cells)
+    return "," if comma and not point else "."

@@ -1,0 +1,264 @@
+"""The card of a policy: README.md of its folder, for those who must decide whether to use it.
+
+It is filled from the policy itself. Names from the data are escaped, so that none can break a table or become HTML;
+of the data it holds counts, means and spreads only, and no count below ten.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sbil.demonstrations import Column
+from sbil.networks import ConvNet
+from sbil.policy.folder import DESCRIPTION, WEIGHTS
+from sbil.policy.policy import Policy
+
+FEW = 10  # decisions; a smaller count could point at a person
+MOST = 30  # rows of a table; policy.json has all
+LONGEST = 80  # characters of a name
+KNOWN = {
+    *("algorithm", "preset", "settings", "updates", "seed", "thin", "thin_offset", "standardised", "data", "sbil"),
+    *("device", "selection", "baselines", "calibration"),
+}
+HEADS = {
+    **{"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "auc": "AUC", "apr": "APR"},
+    **{"log_loss": "log-loss", "brier": "Brier", "ece": "ECE"},
+}
+
+
+def card(
+    policy: Policy, scores: Sequence[Mapping[str, Any]] | None = None, facts: Mapping[str, Any] | None = None
+) -> str:
+    """The card as Markdown.
+
+    scores: a row a method on held-out decisions: {"method": name, metric: {"value", "low", "high"}, ...}.
+    facts: what they were measured on: {"held_out": {"episodes": count, "steps": count}}.
+    """
+    held_out = (facts or {}).get("held_out", {})
+    parts = [
+        f"# {_title(policy)}",
+        _what(policy),
+        "## Data",
+        _data(policy),
+        _columns(policy),
+        _actions(policy),
+        "## Settings",
+        _settings(policy),
+        "## How good it is",
+        _scores(scores or (), held_out),
+        "## How sure it is",
+        _certainty(policy),
+        "## Intended use and limits",
+        LIMITS,
+        "## How to use it",
+        _use(policy),
+        "## Files",
+        FILES,
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+LIMITS = """\
+Meant for study, for second opinions that a person weighs, and for comparing practice with practice.
+
+- It imitates recorded decisions, good and bad alike; it does not know what came of them.
+- It makes no causal claim: that an action is probable does not mean that it helps.
+- It must not decide alone where a wrong action does harm.
+- It knows nothing of states unlike those it was trained on, and gives probabilities there all the same: look at the
+  energy.
+- Other places, other times and other people may decide differently: score it on decisions of your own first."""
+
+FILES = f"""\
+- `{DESCRIPTION}`: what the policy is, in full; `{WEIGHTS}`: its numbers. Loading them runs no code.
+- `metrics.csv`, where there is one: the course of training.
+- `README.md`: this card."""
+
+
+def _title(policy: Policy) -> str:
+    made = escaped(policy.provenance.get("algorithm", "unknown origin"))
+    return f"Policy ({made}) for {escaped(policy.schema.action)}" if policy.schema else f"Policy ({made})"
+
+
+def _what(policy: Policy) -> str:
+    made, selection = policy.provenance, policy.provenance.get("selection")
+    shape = " x ".join(map(str, policy.spec.observation_shape))
+    sees = f"images of {shape} bytes" if isinstance(policy.network, ConvNet) else f"{shape} numbers"
+    lines = [
+        f"A network that sees {sees} and gives each of {len(policy.action_names)} actions a probability.",
+        _listed(
+            {key: made[key] for key in ("algorithm", "preset", "seed", "updates", "sbil", "device") if key in made}
+        ),
+    ]
+    if selection:
+        lines.append(f"Chosen by cross-validation: {escaped(selection.get('chosen', ''))}.")
+    return "\n\n".join(lines)
+
+
+def _data(policy: Policy) -> str:
+    data = policy.provenance.get("data")
+    if not isinstance(data, Mapping):
+        return "The policy does not say which decisions it was trained on."
+    origin = data.get("provenance", {})
+    facts = {
+        "source": ", ".join(map(str, origin["source"])) if isinstance(origin.get("source"), list) else None,
+        "episodes": data.get("trajectories"),
+        "decisions": data.get("steps"),
+        "decisions used": data.get("steps_used"),
+        "SHA-256 of what was learned": data.get("sha256"),
+        "SHA-256 of the source": origin.get("sha256"),
+        **{
+            key: origin[key] for key in origin if key not in ("source", "sha256") and isinstance(origin[key], str | int)
+        },
+    }
+    if policy.schema:
+        roles = {role: getattr(policy.schema, role) for role in ("episode", "time", "terminal", "group")}
+        facts |= {f"column of {role}": name for role, name in roles.items()}
+        facts["missing values"] = policy.schema.missing
+    return _listed({key: value for key, value in facts.items() if value is not None})
+
+
+def _columns(policy: Policy) -> str:
+    if not policy.observation_names:
+        return ""
+    kinds = [_kind(column) for column in policy.schema.columns for _ in column.names] if policy.schema else []
+    rows = []
+    for index, name in enumerate(policy.observation_names):
+        scaling = [f"{part[index]:.6g}" for part in policy.standardisation or ()]
+        rows.append([name, kinds[index] if kinds else "number", *scaling])
+    heads, note = ["column", "kind"], "Columns enter as they are."
+    if policy.standardisation:
+        heads, note = [*heads, "mean", "scale"], "Columns are standardised: (value - mean) / scale."
+    return f"{note}\n\n{_table(heads, rows)}"
+
+
+def _kind(column: Column) -> str:
+    if column.kind != "category":
+        return column.kind
+    return f"category ({', '.join(f'{number} {level}' for number, level in enumerate(column.levels))})"
+
+
+def _actions(policy: Policy) -> str:
+    shares = _shares(policy)
+    rows = [
+        [str(number), name, share] for number, (name, share) in enumerate(zip(policy.action_names, shares, strict=True))
+    ]
+    return _table(["number", "action", "share of decisions"], rows)
+
+
+def _shares(policy: Policy) -> list[str]:
+    """How often each action was taken; where one count alone is small, the next smallest is not told either."""
+    baselines = policy.provenance.get("baselines")
+    if not baselines:
+        return ["not recorded"] * len(policy.action_names)
+    counts = np.array(baselines["first"]) + np.array(baselines["following"]).sum(axis=0)
+    shares = [f"{count / counts.sum():.0%}" if count >= FEW else f"< {FEW} decisions" for count in counts]
+    if (counts < FEW).sum() == 1 and len(counts) > 1:
+        shares[int(np.argsort(counts)[1])] = "withheld"  # or the small count could be worked out
+    return shares
+
+
+def _settings(policy: Policy) -> str:
+    made = policy.provenance
+    kept = {key: made[key] for key in ("thin", "thin_offset") if key in made}
+    more = {key: value for key, value in made.items() if key not in KNOWN}
+    listed = {**made.get("settings", {}), **kept, **more}
+    return "; ".join(f"{escaped(name)} {escaped(_plain(value))}" for name, value in listed.items()) or "None recorded."
+
+
+def _scores(rows: Sequence[Mapping[str, Any]], held_out: Mapping[str, Any]) -> str:
+    if not rows:
+        return "It has not been scored on held-out data: nothing here says how good it is."
+    metrics = [metric for metric in rows[0] if metric != "method"]
+    lines = [[row["method"], *(_interval(row.get(metric)) for metric in metrics)] for row in rows]
+    counts = [
+        f"{held_out[key]:,} {word}"
+        for key, word in (("episodes", "episodes"), ("steps", "decisions"))
+        if key in held_out
+    ]
+    where = f" ({', '.join(counts)})" if counts else ""
+    return f"On decisions held out of training{where}; in brackets the 95 % interval over episodes.\n\n" + _table(
+        ["method", *(HEADS.get(metric, metric) for metric in metrics)], lines
+    )
+
+
+def _interval(found: Mapping[str, float | None] | None) -> str:
+    if not found or found["value"] is None:
+        return "-"
+    ends = found.get("low"), found.get("high")
+    return f"{found['value']:.3f}" + (f" ({ends[0]:.3f} to {ends[1]:.3f})" if None not in ends else "")
+
+
+def _certainty(policy: Policy) -> str:
+    calibration = policy.provenance.get("calibration")
+    source = ", fitted on {:,} decisions it was not trained on".format(calibration["decisions"]) if calibration else ""
+    lines = [f"Probabilities are softmax(logits / temperature) with temperature {policy.temperature:.6g}{source}."]
+    if not source:
+        lines.append("They have not been calibrated.")
+    if policy.energies is None:
+        lines.append("The energies of the training states are not recorded.")
+    else:
+        low, middle, high = np.quantile(policy.energies, [0.05, 0.5, 0.95])
+        lines.append(
+            f"The energy of a state is low where training states were dense (meaningful for EDM). Of the training "
+            f"states, 5 % lie below {low:.4g}, half below {middle:.4g}, 95 % below {high:.4g}: a state above is unlike "
+            "nearly all that was seen."
+        )
+    return "\n".join(lines)
+
+
+def _use(policy: Policy) -> str:
+    table = "sbil predict policy/ --data new.csv --out decisions.csv\n" if policy.schema else ""
+    held_out = "held_out.csv" if policy.schema else "held_out.npz"
+    kind = "uint8 images" if isinstance(policy.network, ConvNet) else "float32 rows, the columns above in their units"
+    more = ", policy.percentile(x)" if policy.energies is not None else ""
+    return f"""\
+```sh
+{table}sbil evaluate policy/ --data {held_out}
+sbil export policy/ --onnx policy.onnx
+```
+
+```python
+import sbil
+policy = sbil.Policy.load("policy/")
+# x: {kind}
+policy.act(x), policy.probabilities(x), policy.energy(x){more}
+
+import onnxruntime
+session = onnxruntime.InferenceSession("policy.onnx")
+logits, probabilities, energy = session.run(None, {{"observation": x}})
+```"""
+
+
+def _listed(facts: Mapping[str, Any]) -> str:
+    return "\n".join(f"- {escaped(name)}: {escaped(_plain(value))}" for name, value in facts.items())
+
+
+def _table(heads: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [list(heads), *rows[:MOST]]
+    text = ["| " + " | ".join(map(escaped, line)) + " |" for line in lines]
+    text.insert(1, "|" + "---|" * len(lines[0]))
+    more = f"\n\n{len(rows) - MOST} more are in `{DESCRIPTION}`." if len(rows) > MOST else ""
+    return "\n".join(text) + more
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {part}" for key, part in value.items())
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+
+
+def escaped(value: object) -> str:
+    """Text that Markdown shows as it is: one line, no HTML, no links, no marks; cut where it is very long."""
+    text = " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    text = re.sub(r"(^[-+](?=\s)|[\\`*\[\]|~$#@]|(?<!\w)_|_(?!\w)|(?<=\w):(?=//)|(?<=www)\.)", r"\\\1", text)
+    return html.escape(text, quote=False)

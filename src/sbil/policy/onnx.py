@@ -1,0 +1,176 @@
+"""A policy as one ONNX file, for programs that know neither Python nor JAX.
+
+Input `observation`: float32 [batch, columns] in the units of the data, or uint8 [batch, height, width, channels].
+Outputs `logits` and `probabilities` [batch, actions], `energy` [batch]. Standardisation and temperature are inside;
+names, the quantiles of the training states' energies and where the policy came from are in the metadata, as JSON.
+The same policy gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from sbil import files
+from sbil.errors import UserError
+from sbil.networks import MLP, ConvNet, Dense, Kernel
+from sbil.policy import folder
+from sbil.policy.policy import Policy
+from sbil.version import __version__
+
+try:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+except ImportError:
+    raise UserError("ONNX files need onnx; install it with: pip install 'sbil[onnx]'") from None
+
+OPSET = 17  # ONNX Runtime 1.12 and later
+IR = 8  # the file format that came with it
+OPERATORS = {"elu": "Elu", "relu": "Relu", "tanh": "Tanh"}
+INPUT = "observation"
+
+
+def export(policy: Policy, path: Path, overwrite: bool = False) -> None:
+    """Write the policy to the file `path`, whole or not at all."""
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a file to write the policy to.")
+    if path.exists() and not overwrite:
+        raise UserError(f"{path} exists already; choose another file, or replace it with --overwrite.")
+    files.write_bytes(path, as_bytes(policy))
+
+
+def as_bytes(policy: Policy) -> bytes:
+    """The content of the file."""
+    graph = _Graph()
+    if isinstance(policy.network, ConvNet):
+        head, x = policy.network.head, _look(graph, policy.network)
+    else:
+        head, x = policy.network, _standardised(graph, policy)
+    _answers(graph, _dense(graph, head, x), policy.temperature)
+    model = _model(graph, policy)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString(deterministic=True)
+
+
+class _Graph:
+    """Nodes and constants in the order in which they were added; a node is named after what it gives."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, name: str, value: Any, kind: type[np.generic] = np.float32) -> str:
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(np.asarray(value, kind)), name))
+        return name
+
+    def node(self, operator: str, result: str, *inputs: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(operator, list(inputs), [result], name=result, **attributes))
+        return result
+
+
+def _standardised(graph: _Graph, policy: Policy) -> str:
+    if policy.standardisation is None:
+        return INPUT
+    mean = graph.constant("standardisation.mean", policy.standardisation.mean)
+    scale = graph.constant("standardisation.scale", policy.standardisation.scale)
+    return graph.node("Div", "standardised", graph.node("Sub", "centred", INPUT, mean), scale)
+
+
+def _look(graph: _Graph, network: ConvNet) -> str:
+    """The convolutions: pixels to [-1, 1], channels first for ONNX, and channels last again for the dense layers."""
+    x = graph.node("Cast", "bytes", INPUT, to=TensorProto.FLOAT)
+    x = graph.node("Div", "halves", x, graph.constant("half", 127.5))
+    x = graph.node("Sub", "pixels", x, graph.constant("one", 1.0))
+    x = graph.node("Transpose", "image", x, perm=[0, 3, 1, 2])
+    channels = network.shape[-1]
+    for index, (layer, kernel) in enumerate(zip(network.convolutions, network.kernels, strict=True)):
+        name = f"convolutions.{index}"
+        weight = graph.constant(f"{name}.weight", _kernel_weights(layer, kernel, channels))
+        bias = graph.constant(f"{name}.bias", layer.bias)
+        x = graph.node("Conv", f"{name}.sums", x, weight, bias, strides=[kernel.stride, kernel.stride])
+        x = graph.node("Relu", name, x)
+        channels = kernel.outputs
+    return graph.node("Flatten", "seen", graph.node("Transpose", "rows", x, perm=[0, 2, 3, 1]), axis=1)
+
+
+def _kernel_weights(layer: Dense, kernel: Kernel, channels: int) -> np.ndarray:
+    """Weights of patches [patch, outputs] as ONNX has them, [outputs, channels, height, width].
+
+    A patch is made of squares of stride x stride pixels (`sbil.networks.patches`).
+    """
+    squares, stride = kernel.width // kernel.stride, kernel.stride
+    parts = np.asarray(layer.weight).reshape(squares, squares, stride, stride, channels, kernel.outputs)
+    square = parts.transpose(0, 2, 1, 3, 4, 5).reshape(kernel.width, kernel.width, channels, kernel.outputs)
+    return square.transpose(3, 2, 0, 1)
+
+
+def _dense(graph: _Graph, network: MLP, x: str) -> str:
+    for index, layer in enumerate(network.layers):
+        name, last = f"layers.{index}", index == network.depth - 1
+        weight = graph.constant(f"{name}.weight", layer.weight)
+        bias = graph.constant(f"{name}.bias", layer.bias)
+        x = graph.node("Gemm", "logits" if last else f"{name}.sums", x, weight, bias)
+        if not last:
+            x = graph.node(OPERATORS[network.activation], name, x)
+    return x
+
+
+def _answers(graph: _Graph, logits: str, temperature: float) -> None:
+    """Probabilities at the temperature; the energy, shifted by the largest logit so that no exponential overflows."""
+    cooled = graph.node("Div", "cooled", logits, graph.constant("temperature", temperature))
+    graph.node("Softmax", "probabilities", cooled, axis=1)
+    largest = graph.node("ReduceMax", "largest", logits, axes=[1], keepdims=1)
+    powers = graph.node("Exp", "powers", graph.node("Sub", "shifted", logits, largest))
+    axis = graph.constant("axis", [1], np.int64)
+    total = graph.node("Log", "log_total", graph.node("ReduceSum", "total", powers, axis, keepdims=1))
+    negative = graph.node("Neg", "negative", graph.node("Add", "log_sum", total, largest))
+    graph.node("Squeeze", "energy", negative, axis)
+
+
+def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
+    shape, actions = policy.spec
+    kind = TensorProto.UINT8 if isinstance(policy.network, ConvNet) else TensorProto.FLOAT
+    outputs = {"logits": ["batch", actions], "probabilities": ["batch", actions], "energy": ["batch"]}
+    made = helper.make_graph(
+        graph.nodes,
+        "policy",
+        [helper.make_tensor_value_info(INPUT, kind, ["batch", *shape])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in outputs.items()],
+        initializer=graph.constants,
+    )
+    model = helper.make_model(
+        made,
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR,
+        producer_name="sbil",
+        producer_version=__version__,
+        doc_string="Observations in their own units give logits, probabilities and the energy of each row. "
+        "Rows must be finite numbers: others give numbers without meaning.",
+    )
+    helper.set_model_props(model, {name: _json(value) for name, value in _metadata(policy).items()})
+    return model
+
+
+def _metadata(policy: Policy) -> dict[str, Any]:
+    weights = safetensors.numpy.save(folder._tensors(policy))
+    return {
+        "format": "sbil-policy-onnx",
+        "sbil": __version__,
+        "observation_names": list(policy.observation_names),
+        "action_names": list(policy.action_names),
+        "temperature": float(policy.temperature),
+        "energies": None if policy.energies is None else [float(str(number)) for number in policy.energies],
+        "schema": policy.schema.as_json() if policy.schema else None,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "provenance": dict(policy.provenance),
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,32 @@
+"""Small tables for the tests of reading."""
+
+import json
+
+import numpy as np
+
+from sbil.demonstrations import child
+from sbil.errors import UserError
+
+GOOD = "stay,hour,pulse,sex,treat\n1,0,60,m,none\n1,1,61,m,fluid\n2,0,80,f,none\n2,1,82,f,none\n"
+ROLES = {"episode": "stay", "time": "hour", "action": "treat"}
+
+
+def in_process(request, folder):
+    """What the child does, without the child: a process for each of hundreds of cases would take minutes."""
+    try:
+        return child._done(json.loads(json.dumps(request)), folder)
+    except UserError as error:
+        raise UserError(str(error)) from None
+
+
+def assert_same(one, other):
+    """Equal trajectories, names, groups and schema."""
+    assert (one.action_names, one.observation_names) == (other.action_names, other.observation_names)
+    assert one.schema == other.schema
+    assert len(one) == len(other)
+    for a, b in zip(one.trajectories, other.trajectories, strict=True):
+        np.testing.assert_array_equal(a.observations, b.observations)
+        np.testing.assert_array_equal(a.actions, b.actions)
+        assert a.terminal == b.terminal
+    if one.groups is not None:
+        np.testing.assert_array_equal(one.groups, other.groups)
