@@ -1,0 +1,190 @@
+"""Policies as scikit-learn classifiers: for pipelines, searches, calibration and cross-validation.
+
+    from sbil.sklearn import EDMClassifier
+    model = EDMClassifier(random_state=0).fit(X, y)
+    model.predict_proba(X); model.energy(X); model.policy_.save("policy/")
+
+Every row of X is an episode of its own: what was observed at one decision, and y what was decided.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sbil import algorithms
+from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.errors import UserError
+from sbil.fitting import filled, fit
+from sbil.policy import Policy
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise UserError("sbil.sklearn needs scikit-learn; install it with: pip install 'sbil[sklearn]'") from None
+
+
+class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the classifiers share; a parameter that is None is what the preset says."""
+
+    algorithm: str  # set by each class
+    preset: str
+    updates: int | None
+    standardise: bool
+    random_state: Any
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn the decisions y taken at the rows of X."""
+        observations, decisions = self._validated(X, y)
+        check_classification_targets(decisions)
+        self.classes_, actions = np.unique(decisions, return_inverse=True)
+        rows = zip(observations[:, None], actions.astype(np.int32)[:, None], strict=True)
+        demonstrations = Demonstrations(
+            tuple(Trajectory(observation, action) for observation, action in rows),
+            action_names=tuple(map(str, self.classes_)),
+            observation_names=tuple(getattr(self, "feature_names_in_", ())),
+        )
+        self.policy_: Policy = fit(
+            self.algorithm,
+            demonstrations,
+            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            preset=self.preset,
+            settings=self._settings(),
+            updates=self._updates(),
+            standardise=self.standardise,
+            pad=True,
+        )
+        self.n_iter_: int = self.policy_.provenance["updates"]
+        return self
+
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The most probable decision at each row."""
+        actions = self._of_each_row(X, lambda policy: policy.act)
+        return self.classes_[actions]
+
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """The probability of each decision, in the order of `classes_`."""
+        return self._of_each_row(X, lambda policy: policy.probabilities)
+
+    def energy(self, X: ArrayLike) -> np.ndarray:
+        """E(s) of each row: low where the training rows were dense (meaningful for EDM)."""
+        return self._of_each_row(X, lambda policy: policy.energy)
+
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
+        """How familiar each row is: minus its energy."""
+        return -self.energy(X)
+
+    def _of_each_row(self, X: ArrayLike, method: Callable[[Policy], Callable[[ArrayLike], np.ndarray]]) -> np.ndarray:
+        check_is_fitted(self)
+        rows = self._validated(X, reset=False)
+        return method(self.policy_)(filled(rows))[: len(rows)]
+
+    def _validated(self, *data: ArrayLike, reset: bool = True) -> Any:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
+            return validate_data(self, *data, dtype=np.float32, reset=reset)
+
+    def _settings(self) -> tuple[str, ...]:
+        """The parameters that are settings of the algorithm and differ from the preset, as name=value."""
+        names = algorithms.settings_of(algorithms.configure(self.algorithm, self.preset))
+        given = {name: value for name, value in self.get_params(deep=False).items() if name in names}
+        return tuple(f"{name}={_text(value)}" for name, value in given.items() if value is not None)
+
+    def _updates(self) -> int | None:
+        given: Any = self.updates
+        if given is None or (isinstance(given, numbers.Integral) and int(given) >= 1):
+            return None if given is None else int(given)
+        raise UserError(
+            f"The 'updates' parameter of {type(self).__name__} must be a whole number from 1, or None. "
+            f"Got {given!r} instead."
+        )
+
+
+class BCClassifier(_PolicyClassifier):
+    """Behavioural cloning: a network that learns the decisions by maximum likelihood.
+
+    updates: steps of the optimiser; None, as many as the preset asks for.
+    standardise: bring every column to mean 0 and standard deviation 1 of the training rows.
+    Others are settings of `sbil algorithms bc`; None is what the preset says.
+    """
+
+    algorithm = "bc"
+
+    def __init__(
+        self,
+        *,
+        preset: str = "default",
+        updates: int | None = 1000,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        batch: int | None = None,
+        hidden: tuple[int, ...] | None = None,
+        standardise: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.preset = preset
+        self.updates = updates
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch = batch
+        self.hidden = hidden
+        self.standardise = standardise
+        self.random_state = random_state
+
+
+class EDMClassifier(_PolicyClassifier):
+    """Energy-based distribution matching: behavioural cloning whose energy also says how familiar a row is.
+
+    updates: steps of the optimiser; None, as many as the preset asks for.
+    standardise: bring every column to mean 0 and standard deviation 1 of the training rows.
+    Others are settings of `sbil algorithms edm`; None is what the preset says.
+    """
+
+    algorithm = "edm"
+
+    def __init__(
+        self,
+        *,
+        preset: str = "default",
+        updates: int | None = 1000,
+        learning_rate: float | None = None,
+        weight_decay: float | None = None,
+        batch: int | None = None,
+        hidden: tuple[int, ...] | None = None,
+        weight: float | None = None,
+        square: float | None = None,
+        step_size: float | None = None,
+        noise: float | None = None,
+        chain_length: int | None = None,
+        buffer_size: int | None = None,
+        restart: float | None = None,
+        start: str | None = None,
+        standardise: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.preset = preset
+        self.updates = updates
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.batch = batch
+        self.hidden = hidden
+        self.weight = weight
+        self.square = square
+        self.step_size = step_size
+        self.noise = noise
+        self.chain_length = chain_length
+        self.buffer_size = buffer_size
+        self.restart = restart
+        self.start = start
+        self.standardise = standardise
+        self.random_state = random_state
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

@@ -1,0 +1,214 @@
+"""The card of a policy: all of its facts, nothing of the rows, and no name that can do harm."""
+
+import html
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import probes
+import sbil
+from sbil import demonstrators
+from sbil.demonstrations import Column, Schema
+from sbil.policy import Policy, Standardisation
+from sbil.policy.card import card, escaped
+
+SCHEMA = Schema(
+    action="treatment",
+    columns=(
+        Column("pulse", unit="1/min"),
+        Column("unit", "category", ("ward", "icu")),
+        Column("sex", "one-hot", ("f", "m")),
+    ),
+    actions=("none", "fluids", "rare"),
+    episode="stay",
+    time="hour",
+    group="patient",
+    missing="mean",
+)
+PROVENANCE = {
+    "algorithm": "edm",
+    "preset": "released",
+    "settings": {"learning_rate": 0.00123, "hidden": [48, 24]},
+    "updates": 12_345,
+    "seed": 417,
+    "thin": 3,
+    "thin_offset": 2,
+    "standardised": True,
+    "data": {
+        "sha256": "ab" * 32,
+        "trajectories": 321,
+        "steps": 6543,
+        "steps_used": 2181,
+        "provenance": {"source": ["stays.csv"], "sha256": "cd" * 32},
+    },
+    "sbil": "0.7.1",
+    "device": {"platform": "cpu", "jax": "0.10.2"},
+    "baselines": {"first": [200, 100, 21], "following": [[1000, 500, 20], [400, 200, 9], [30, 10, 0]]},
+    "calibration": {"temperature": 1.375, "episodes": 40, "decisions": 789},
+}
+POLICY = Policy(
+    probes.network(4, 5, 3),
+    SCHEMA.observation_names,
+    SCHEMA.actions,
+    Standardisation(np.array([71.5, 0.25, 0.4, 0.6], np.float32), np.array([12.25, 0.5, 0.3, 0.2], np.float32)),
+    PROVENANCE,
+    temperature=1.375,
+    energies=np.linspace(-3, 1, 1001).astype(np.float32),
+    schema=SCHEMA,
+)
+MEASURED = {"value": 0.9125, "low": 0.8811, "high": 0.9433}
+SCORES = [
+    {"method": "majority", "accuracy": {"value": 0.5, "low": None, "high": None}, "log_loss": MEASURED},
+    {"method": "edm", "accuracy": MEASURED, "log_loss": {"value": None, "low": None, "high": None}},
+]
+FACTS = {"held_out": {"episodes": 64, "steps": 1290}}
+
+
+def shown(markdown: str) -> str:
+    """What a reader of the page sees: escapes undone."""
+    return html.unescape(re.sub(r"\\([\\`*\[\]|~$#@_:.+-])", r"\1", markdown))
+
+
+def tables(markdown: str) -> list[list[str]]:
+    """The lines of every table, split where a table would be."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_every_fact_of_the_policy_is_on_the_card():
+    text = shown(card(POLICY, SCORES, FACTS))
+    facts = [
+        *("edm", "released", "417", "12,345", "0.7.1", "cpu", "0.10.2"),
+        *("learning_rate 0.00123", "hidden 48, 24", "thin 3", "thin_offset 2"),
+        *("stays.csv", "ab" * 32, "cd" * 32, "321", "6543", "2181"),
+        *("treatment", "stay", "hour", "patient", "missing values: mean"),
+        *("pulse [1/min]", "category (0 ward, 1 icu)", "sex=f", "sex=m", "71.5", "12.25", "0.25"),
+        *("none", "fluids", "rare", "1.375", "789", "half below -1"),
+        *("64 episodes", "1,290 decisions", "majority", "0.912 (0.881 to 0.943)", "0.500", "log-loss"),
+    ]  # fmt: skip
+    assert [fact for fact in facts if fact not in text] == []
+
+
+def test_shares_are_those_of_all_decisions():
+    """1630 none, 810 fluids, 50 rare of 2490."""
+    rows = tables(card(POLICY))
+    assert ["0", "none", "65%"] in rows
+    assert ["1", "fluids", "33%"] in rows
+    assert ["2", "rare", "2%"] in rows
+
+
+def counted(*counts):
+    none = np.zeros((len(counts), len(counts)), int).tolist()
+    return replace(POLICY, provenance={**PROVENANCE, "baselines": {"first": list(counts), "following": none}})
+
+
+def test_no_count_below_ten_can_be_read_or_worked_out():
+    rows = tables(card(counted(60, 9, 31)))
+    assert ["0", "none", "60%"] in rows
+    assert ["1", "fluids", "&lt; 10 decisions"] in rows
+    assert ["2", "rare", "withheld"] in rows
+    rows = tables(card(counted(90, 0, 9)))
+    assert ["0", "none", "91%"] in rows
+    assert [row[2] for row in rows if row[1] in ("fluids", "rare")] == ["&lt; 10 decisions"] * 2
+
+
+def test_a_policy_that_was_not_scored_says_so():
+    for scores in (None, []):
+        text = card(POLICY, scores, {"training": {"accuracy": 1.0}})
+        assert "has not been scored on held-out data" in text
+        assert "interval" not in text
+    assert "has not been scored" not in card(POLICY, SCORES, FACTS)
+
+
+def test_what_is_not_known_is_said_and_not_left_open():
+    text = card(Policy(probes.network(2, 3), ("a", "b"), ("x", "y", "z")))
+    for sentence in ("does not say which decisions", "as they are", "not recorded", "not been calibrated"):
+        assert sentence in text
+    assert not re.search(r"None\b(?! recorded)|nan|\{|TODO|More Information", text.split("```")[0])
+
+
+@pytest.mark.parametrize("name", demonstrators.names())
+def test_shipped_policies_have_cards(name):
+    policy = demonstrators.get(name)
+    text = shown(card(policy))
+    assert policy.provenance["algorithm"] in text
+    assert all(action in text for action in policy.action_names)
+
+
+def test_a_card_is_short():
+    """Two pages of some 60 lines, even of a hundred columns and actions."""
+    names = tuple(f"column {number}" for number in range(100))
+    wide = Policy(
+        probes.network(100, 80), names, tuple(f"action {number}" for number in range(80)), provenance=PROVENANCE
+    )
+    wide = replace(wide, provenance={**PROVENANCE, "baselines": None})
+    assert "70 more are in `policy.json`" in card(wide)
+    assert "50 more are in `policy.json`" in card(wide)
+    assert len(card(POLICY, SCORES, FACTS).splitlines()) < 110
+
+
+def test_nothing_of_the_rows_is_on_the_card():
+    """Every recorded number is odd enough to be found if it were there."""
+    data = probes.demonstrations()
+    policy = sbil.fit("bc", data, updates=1, settings=("hidden=4",), standardise=True)
+    text = card(policy)
+    states = np.concatenate([trajectory.observations for trajectory in data.trajectories]).ravel()
+    assert len(states) > 100
+    assert not [value for value in states if f"{value:.4g}" in text or f"{value:.6g}" in text]
+
+
+# Hostile names
+
+
+HOSTILE = [
+    "a|b", "a\\|b", "`rm`", "```", "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!-- ", "&lt;b&gt;",
+    "a\n\n# Title\n\n| x |", "a\r\nb\u2028c\u0085d", "[x](javascript:1)", "![x](http://x/y.png)",
+    "https://x.org www.x.org", "*bold* _it_ ~~no~~", "\\", "a\\", "\u202ereversed", "\x00\x1b[31m", "- x", "# x",
+    "@name", "$x$",
+]  # fmt: skip
+
+
+def hostile(name):
+    columns = (Column(name, unit=name), Column("b", "category", (name, "other")), Column("c", "one-hot", ("f", name)))
+    schema = Schema(name + "!", columns, (name, "other", "third"), episode="stay", group="patient")
+    made = {**PROVENANCE, "algorithm": name, "settings": {name: name}, name: name}
+    made["data"] = {**PROVENANCE["data"], "provenance": {"source": [name], name: name}}
+    return replace(
+        POLICY, schema=schema, observation_names=schema.observation_names, action_names=schema.actions, provenance=made
+    )
+
+
+def structure(markdown):
+    """What the page is made of: the first letters of every line, and how many cells it has."""
+    cells = [len(tables(line)[0]) if line.startswith("|") else 0 for line in markdown.splitlines()]
+    return [(re.match(r"[#\-`|]*", line)[0], count) for line, count in zip(markdown.splitlines(), cells, strict=True)]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_change_nothing_but_the_words(name):
+    text = card(hostile(name), [{**SCORES[1], "method": name}], FACTS)
+    plain = card(hostile("plain"), [{**SCORES[1], "method": "plain"}], FACTS)
+    assert structure(text) == structure(plain)
+    outside = "".join(text.split("```")[::2])
+    assert "<" not in outside
+    assert ">" not in outside
+    assert not re.search(r"(?<!\\)[\[\]$@]|(?<!\\)://|\w://", outside)
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=60))
+@example("a\\|b")
+@example("\\\\|")
+@example("&amp;")
+def test_any_text_is_shown_as_it_is_on_one_line(text):
+    made = escaped(text)
+    assert len(made.splitlines()) <= 1
+    assert not re.search(r"(?<!\\)(?:\\\\)*(?:(?<=\\\\)|(?<!\\))[|`<>]", made)
+    assert shown(made) == " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def test_long_names_are_cut():
+    assert len(escaped("x" * 10_000)) < 100
