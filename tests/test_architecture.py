@@ -24,8 +24,8 @@ ROOMS = (
     ("environments",),
     ("evaluation",),
     ("demonstrators",),
-    ("clinical",),
     ("experiments",),
+    ("clinical",),
     ("reports",),
     ("cli",),
 )

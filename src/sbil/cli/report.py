@@ -39,13 +39,13 @@ def run(command: Command) -> None:
     """Write the page, then say what it says."""
     from sbil import files
     from sbil.experiments.store import read_all
-    from sbil.reports import compare, folder, page, tables, ways
+    from sbil.reports import clinical, compare, folder, page, tables, ways
 
     check(command)
     results = read_all(command.results, episodes=False)
     apart = ways.told_apart(results)
     facts = compare.cell_rows(apart)
-    files.write_text(command.out, page.build(results, facts))
+    files.write_text(command.out, page.build(results, facts, clinical.found(command.results)))
     written = [command.out, *(folder.write(apart, facts, command.figures) if command.figures else [])]
     said = verdicts(apart)
     if command.json:

@@ -1,5 +1,6 @@
 """sbil reproduce: the paper's experiments, or any part or variation of them, continued by a second call."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,8 +18,12 @@ EXAMPLES = (
     "sbil reproduce --protocol paper --env CartPole-v1 --algorithms bc,rcal,edm,edm:paper --out printed/",
     "sbil reproduce --env CartPole-v1 --demonstrators ppo:sampled,dqn:greedy --algorithms bc,rcal --out grid/",
     "sbil reproduce --env CartPole-v1 --algorithms bc,bc+weight_decay=0/0.1/1/3 --sizes 1,3 --out chosen/",
+    "sbil reproduce --env PhysioNet-2012 --source set-a.tar.gz set-b.tar.gz --out results/",
     "sbil reproduce --executor ray --address auto --out results/",
 )
+
+
+DATASETS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4, "PhysioNet-2012": None}  # clinical data, and their actions
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,10 @@ class Command:
     quick: bool = False
     """Fewer runs and sizes, without DSFN and ValueDICE; CartPole and Acrobot unless --env names others: minutes."""
     env: str | None = None
-    """Environments, separated by commas: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4."""
+    """Environments, separated by commas: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4; or clinical
+    data: MIMIC-III-2a, MIMIC-III-4a, PhysioNet-2012, with --source."""
+    source: tuple[Path, ...] = ()
+    """Where clinical data lie: the folder of MIMIC-III's files, or the archives of PhysioNet 2012."""
     algorithms: str | None = None
     """Methods, separated by commas."""
     sizes: str | None = None
@@ -52,7 +60,7 @@ class Command:
     unlabelled: str | None = None
     """Numbers of further trajectories of which only the states are shown, separated by commas."""
     draws: int | None = None
-    """Draws of demonstrations."""
+    """Draws of demonstrations; of clinical data, random splits by patient."""
     seeds: int | None = None
     """Initialisations for each draw."""
     updates: int | None = None
@@ -73,8 +81,15 @@ def run(command: Command) -> None:
     from sbil.cli.progress import console
     from sbil.experiments.experiment import cells_of
     from sbil.experiments.store import read_all
-    from sbil.reports import compare, folder, page, tables, ways
+    from sbil.reports import clinical, compare, folder, page, tables, ways
 
+    names = [name.strip() for name in command.env.split(",")] if command.env else []
+    for name in (name for name in names if name in DATASETS):
+        match_decisions(command, name)
+    others = ",".join(name for name in names if name not in DATASETS)
+    if names and not others:
+        return
+    command = replace(command, env=others or None)
     cells = cells_of(experiments(command))
     if any(command.out.glob("*.parquet")):
         read_all([command.out], episodes=False)  # what the report could not read is named before the work, not after
@@ -82,7 +97,7 @@ def run(command: Command) -> None:
     everything = read_all([command.out], episodes=False)  # what earlier calls left there too
     apart = ways.told_apart(everything)
     facts = compare.cell_rows(apart)
-    files.write_text(command.out / "report.html", page.build(everything, facts))
+    files.write_text(command.out / "report.html", page.build(everything, facts, clinical.found([command.out])))
     folder.write(apart, facts, command.out / "report")
     if command.json:
         print(tables.json_text({"cells": compare.cell_rows(results)}))
@@ -91,6 +106,56 @@ def run(command: Command) -> None:
     print_results(results)
     print(f"wrote {command.out}/report.html (open it) and {command.out}/report/ with every table and figure")
     print("the Parquet files hold every run and every episode")
+
+
+def match_decisions(command: Command, name: str) -> None:
+    """The table of a clinical dataset: every method on held-out patients; what is finished is not run again."""
+    from sbil import demonstrations
+    from sbil.cli.progress import bar
+    from sbil.clinical import comparison
+    from sbil.reports import clinical
+    from sbil.reports.names import name_of
+
+    table = clinical_data(command, name)
+    data = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
+    methods = tuple(command.algorithms.split(",")) if command.algorithms else comparison.METHODS
+    with bar(len(methods), name) as advance:
+        found = comparison.run(
+            name,
+            data,
+            command.out / clinical.FOLDER,
+            methods,
+            splits=command.draws or 10,
+            updates=command.updates,
+            watch=lambda method, share: advance(methods.index(method) + share, method),
+        )
+    comparison.write(found, command.out / clinical.FOLDER, name_of, clinical.printed(name))
+    if command.json:
+        print(json.dumps(comparison.as_json(found)))
+    else:
+        print(comparison.markdown(found, name_of, clinical.printed(name)))
+
+
+def clinical_data(command: Command, name: str) -> Path:
+    """The demonstrations of a clinical dataset, extracted into the folder of results where they are not there yet."""
+    from sbil.clinical import mimic3, physionet2012
+    from sbil.errors import UserError
+    from sbil.reports import clinical
+
+    table = command.out / clinical.FOLDER / "data" / f"{name}.parquet"
+    if table.exists():
+        return table
+    if not command.source:
+        raise UserError(f"--env {name} needs the data: give --source, the files as they come from PhysioNet.")
+    actions = DATASETS[name]
+    if actions and len(command.source) > 1:
+        raise UserError(f"--source: MIMIC-III is one folder. Got {len(command.source)} names.")
+    cohort: Any = (
+        mimic3.extract(command.source[0], actions, table) if actions else physionet2012.extract(command.source, table)
+    )
+    if not command.json:
+        print(cohort, f"{table.parent} holds rows of patients: do not pass it on.", sep="\n")
+    return table
 
 
 def experiments(command: Command) -> "list[Experiment]":

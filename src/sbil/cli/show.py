@@ -54,10 +54,12 @@ def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
         "columns": ", ".join(f"{role}: {name}" for role, name in roles.items() if name),
         "standardised": "yes, inside the policy" if policy.standardisation else "no",
         "temperature": f"{policy.temperature:g}",
-        "trained on": f"{data['trajectories']} episodes, {data['steps']} decisions" if "steps" in data else "",
+        "trained on": f"{data['trajectories']} episodes, {data['steps']} decisions"
+        if {"trajectories", "steps"} <= {*data}
+        else "",
         "data": data.get("sha256", ""),
         "seed": str(made.get("seed", "")),
         "sbil": made.get("sbil", ""),
         "weights": description["weights_sha256"],
     }
-    return {name: value for name, value in lines.items() if value}
+    return {name: str(value) for name, value in lines.items() if value}

@@ -10,7 +10,7 @@ from typing import Any
 
 from sbil.experiments import Result
 from sbil.experiments.result import SECONDS
-from sbil.reports import compare, page_data, shell, verdict, ways
+from sbil.reports import clinical, compare, page_data, shell, verdict, ways
 from sbil.reports.compare import two_lines
 from sbil.reports.names import MAIN, name_of
 from sbil.reports.page_data import beyond
@@ -19,8 +19,16 @@ from sbil.reports.shell import Html, joined, tag
 GLYPHS = {"above": "▲", "below": "▼", "no clear difference": "·"}
 
 
-def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = None) -> str:
-    """The page of some results, whatever their order; `facts` are the `cell_rows` of `ways.told_apart`, if at hand."""
+def build(
+    results: Sequence[Result],
+    facts: Sequence[dict[str, Any]] | None = None,
+    matched: Sequence[clinical.Table] = (),
+) -> str:
+    """The page of some results, whatever their order.
+
+    facts: the `cell_rows` of `ways.told_apart`, if at hand.
+    matched: the clinical tables.
+    """
     apart = ways.told_apart(results)
     facts, compared = facts or compare.cell_rows(apart), verdict.comparisons(apart)
     return shell.page(
@@ -32,6 +40,8 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
         settings=_by_setting(apart, compared),
         overall=_overall(shown(apart)),
         tables=_tables(facts),
+        clinical=clinical.section(matched),
+        clinical_link=tag("a", "Clinical", href="#clinical") if matched else Html(""),
         commands=_commands(results),
         provenance=_provenance(apart),
     )

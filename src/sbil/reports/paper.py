@@ -41,6 +41,11 @@ def printed(environment: str, size: int, algorithm: str) -> Printed | None:
     return _table().get((SUCCESSORS.get(environment, environment), str(size), algorithm))
 
 
+def printed_metric(dataset: str, metric: str, algorithm: str) -> Printed | None:
+    """What the paper prints of a clinical dataset: ACC, AUC or APR."""
+    return _table().get((dataset, metric, algorithm))
+
+
 @cache
 def printed_returns() -> dict[str, dict[str, str]]:
     """What the paper prints of random networks and its demonstrators, by our names of the environments."""
