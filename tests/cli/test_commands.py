@@ -18,7 +18,17 @@ from sbil.demonstrations import Demonstrations, Trajectory
 
 COMMANDS = (
     *("quickstart", "check", "view", "train", "evaluate", "compare", "predict", "export", "show", "watch"),
-    *("demos collect", "demos import", "reproduce", "report", "algorithms", "info"),
+    *(
+        "demos collect",
+        "demos import",
+        "demos export",
+        "clinical mimic3",
+        "clinical physionet2012",
+        "reproduce",
+        "report",
+        "algorithms",
+        "info",
+    ),
 )
 
 

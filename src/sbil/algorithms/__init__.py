@@ -10,6 +10,8 @@ from sbil.algorithms import bc as _bc
 from sbil.algorithms import controls as _controls
 from sbil.algorithms import dsfn as _dsfn
 from sbil.algorithms import edm as _edm
+from sbil.algorithms import edm_exact as _edm_exact
+from sbil.algorithms import edm_metropolis as _edm_metropolis
 from sbil.algorithms import rcal as _rcal
 from sbil.algorithms import tril as _tril
 from sbil.algorithms import value_dice as _value_dice
@@ -19,6 +21,8 @@ from sbil.algorithms.bc import BCConfig, bc
 from sbil.algorithms.controls import MajorityConfig, RandomConfig, majority, random
 from sbil.algorithms.dsfn import DSFNConfig, dsfn
 from sbil.algorithms.edm import EDMConfig, edm
+from sbil.algorithms.edm_exact import EDMExactConfig, edm_exact
+from sbil.algorithms.edm_metropolis import EDMMetropolisConfig, edm_metropolis
 from sbil.algorithms.rcal import RCALConfig, rcal
 from sbil.algorithms.tril import TRILConfig, tril
 from sbil.algorithms.value_dice import ValueDICEConfig, value_dice
@@ -26,11 +30,18 @@ from sbil.algorithms.value_dice_exact import ValueDICEExactConfig, value_dice_ex
 from sbil.dataset import Dataset
 from sbil.errors import UserError, unknown
 
+JARRETT = "Jarrett, Bica and van der Schaar (2020)"
 LEE = "Lee, Srinivasan and Doshi-Velez (2019)"
 KOSTRIKOV = "Kostrikov, Nachum and Tompson (2020)"
 ALGORITHMS: dict[str, Entry] = {
     "bc": Entry(bc, BCConfig, _bc.PRESETS, "pairs", "Pomerleau (1991)"),
-    "edm": Entry(edm, EDMConfig, _edm.PRESETS, "pairs", "Jarrett, Bica and van der Schaar (2020)", uses_states=True),
+    "edm": Entry(edm, EDMConfig, _edm.PRESETS, "pairs", JARRETT, uses_states=True),
+    "edm_exact": Entry(
+        edm_exact, EDMExactConfig, _edm_exact.PRESETS, "one-hot pairs", f"{JARRETT}, without samples", uses_states=True
+    ),
+    "edm_metropolis": Entry(
+        edm_metropolis, EDMMetropolisConfig, _edm_metropolis.PRESETS, "one-hot pairs", JARRETT, uses_states=True
+    ),
     "rcal": Entry(rcal, RCALConfig, _rcal.PRESETS, "triples", "Piot, Geist and Pietquin (2014)"),
     "value_dice": Entry(value_dice, ValueDICEConfig, _value_dice.PRESETS, "triples", KOSTRIKOV, _value_dice.UPDATES),
     "value_dice_exact": Entry(value_dice_exact, ValueDICEExactConfig, _value_dice_exact.PRESETS, "triples", KOSTRIKOV),
@@ -91,7 +102,12 @@ def require(name: str, dataset: Dataset) -> None:
     mask = np.arange(rows.indices.shape[-1]) < np.asarray(rows.size)[..., None]
     steps = np.asarray(rows.indices)
     others = ", ".join(other for other, entry in ALGORITHMS.items() if entry.needs == "pairs")
-    if needs != "pairs" and not (np.asarray(pool.known)[steps] & mask).any(axis=-1).all():
+    if needs == "one-hot pairs" and not one_hot(dataset):
+        raise UserError(
+            f"{name} needs one-hot pairs: a state must be one of finitely many, a row of zeros and a single 1; give "
+            f"the state as one category, one-hot and not standardised, or use one that needs pairs ({others})."
+        )
+    if needs in ("triples", "trajectories") and not (np.asarray(pool.known)[steps] & mask).any(axis=-1).all():
         raise UserError(
             f"{name} needs triples: not one of the steps to learn from has its next state recorded or is the true "
             f"end of an episode; record what followed each decision, or use one that needs pairs ({others})."
@@ -105,9 +121,23 @@ def require(name: str, dataset: Dataset) -> None:
         )
 
 
+def one_hot(dataset: Dataset) -> bool:
+    """Whether every state that the dataset's runs learn from is a row of zeros and a single 1."""
+    pool, (steps, sizes), (others, counts) = dataset.pool, dataset.labelled, dataset.unlabelled
+    if pool.images:
+        return False
+
+    def used(rows: Any, size: Any) -> np.ndarray:
+        return np.asarray(rows)[np.arange(rows.shape[-1]) < np.asarray(size)[..., None]]
+
+    rows = np.union1d(np.asarray(pool.row)[used(steps, sizes)], used(others, counts))
+    states = np.asarray(pool.observations)[rows]
+    return bool((((states == 1).sum(axis=1) == 1) & ((states != 0).sum(axis=1) == 1)).all())
+
+
 __all__ = [
-    "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "Entry", "MajorityConfig", "RCALConfig",
-    "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn",
-    "edm", "get", "majority", "random", "rcal", "require", "settings_of", "tril", "updates_for", "value_dice",
-    "value_dice_exact",
+    "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig", "EDMMetropolisConfig", "Entry",
+    "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc",
+    "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis", "get", "majority", "one_hot", "random",
+    "rcal", "require", "settings_of", "tril", "updates_for", "value_dice", "value_dice_exact",
 ]  # fmt: skip

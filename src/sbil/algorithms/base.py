@@ -24,7 +24,7 @@ from sbil.errors import UserError, unknown
 
 T = TypeVar("T")
 Metrics = dict[str, Array]
-Needs = Literal["pairs", "triples", "trajectories"]
+Needs = Literal["pairs", "one-hot pairs", "triples", "trajectories"]
 
 
 class Algorithm(NamedTuple):

@@ -12,10 +12,11 @@ from sbil.environments.base import Environment, HostEnvironment, Task
 from sbil.environments.beam_rider import BEAM_RIDER
 from sbil.environments.cartpole import CARTPOLE
 from sbil.environments.gymnasium_task import LUNAR_LANDER, from_gymnasium, registry
+from sbil.environments.icu_sepsis import ICU_SEPSIS
 from sbil.errors import UserError, unknown
 
 ENVIRONMENTS: dict[str, Environment | HostEnvironment] = {
-    env.name: env for env in (CARTPOLE, ACROBOT, LUNAR_LANDER, BEAM_RIDER)
+    env.name: env for env in (CARTPOLE, ACROBOT, LUNAR_LANDER, BEAM_RIDER, ICU_SEPSIS)
 }
 
 
@@ -33,9 +34,7 @@ def get(name: str) -> Environment | HostEnvironment:
 
 def require(name: str) -> None:
     """Refuse an environment that cannot be played here, naming what to install."""
-    environment = get(name)
-    if isinstance(environment, HostEnvironment):
-        environment.check()
+    get(name).check()
 
 
 def must_fit(environment: Task, policy: Spec) -> None:

@@ -37,6 +37,7 @@ class Environment(Task):
     reset: Callable[[PRNGKeyArray], Any]
     observe: Callable[[Any], Array]
     step: Callable[[Any, Array], tuple[Any, Array, Array]]
+    check: Callable[[], None] = lambda: None  # refuses where what it needs is not installed
 
 
 class Play(Protocol):

@@ -1,0 +1,61 @@
+"""EDM where there are finitely many states, sampled: Metropolis chains over them stand for the sum of `edm_exact`.
+
+    L = L_pi + weight * (L_rho + square * L_rho^2),     L_rho = mean E(s) - mean E(s~),  s~ from the chains
+
+Needs one-hot pairs. A chain proposes any state, each as likely, and goes there with probability
+min(1, exp(E(here) - E(there))): its stationary law is exp(-E) / Z exactly, at temperature 1 and in bounds, where EDM's
+Langevin steps have neither. The chains persist from update to update. The longer they are the nearer the gradient is to
+that of `edm_exact`, whose check this is; where the sum can be had there is no reason to sample.
+Metropolis et al. (1953); Jarrett, Bica and van der Schaar (2020).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from sbil.algorithms.base import Algorithm, config, setting
+from sbil.algorithms.edm_exact import FiniteEDMConfig, finite_edm
+from sbil.dataset import Spec, features_of
+
+
+@config
+class EDMMetropolisConfig(FiniteEDMConfig):
+    """Settings of EDM with Metropolis chains."""
+
+    chains: int = setting(64, "chains, all of them continued in every update", low=1)
+    chain_length: int = setting(20, "steps of each chain per update", "iota", low=1)
+
+
+def uniform(key: PRNGKeyArray, states: int, count: int) -> Int[Array, " count"]:
+    """Any of the states, each as likely."""
+    return jax.random.randint(key, (count,), 0, states)
+
+
+def metropolis(
+    key: PRNGKeyArray, energies: Float[Array, " states"], here: Int[Array, " chains"], length: int
+) -> Int[Array, " chains"]:
+    """Where every chain stands after `length` steps."""
+
+    def step(here: Array, key: PRNGKeyArray) -> tuple[Array, None]:
+        where, whether = jax.random.split(key)
+        there = uniform(where, len(energies), len(here))
+        chance = jnp.exp(energies[here] - energies[there])
+        return jnp.where(jax.random.uniform(whether, here.shape) < chance, there, here), None
+
+    return jax.lax.scan(step, here, jax.random.split(key, length))[0]
+
+
+def edm_metropolis(spec: Spec, config: EDMMetropolisConfig) -> Algorithm:
+    """EDM with Metropolis chains as three pure functions."""
+
+    def start(key: PRNGKeyArray) -> Array:
+        return uniform(key, features_of(spec), config.chains)
+
+    def visit(key: PRNGKeyArray, energies: Array, chains: Array) -> tuple[Array, Array]:
+        chains = metropolis(key, energies, chains, config.chain_length)
+        return jnp.bincount(chains, length=len(energies)) / config.chains, chains
+
+    return finite_edm(spec, config, start, visit)
+
+
+PRESETS = {"default": EDMMetropolisConfig(), "table": EDMMetropolisConfig(hidden=())}
