@@ -49,8 +49,8 @@ def run(command: Command) -> None:
                     print(f"  --preset {preset}: {', '.join(f'{key}={value}' for key, value in changes.items())}")
     if not command.name:
         print(
-            "\npairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes. "
-            "one-hot pairs: pairs whose states are numbered."
+            "\npairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes."
+            " one-hot pairs: pairs whose states are numbered."
         )
         print("next: sbil algorithms NAME for its settings and their defaults")
 

@@ -1,0 +1,5 @@
+"""MIMIC-III v1.4 to demonstrations: what was done for patients in intensive care, day by day."""
+
+from sbil.clinical.mimic3.extraction import Cohort, extract
+
+__all__ = ["Cohort", "extract"]

@@ -1,0 +1,220 @@
+"""DuckDB kept on a short lead: only the two folders it was given, a limit on memory, nothing fetched from a network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sbil import files
+from sbil.clinical.mimic3.source import Table, rows_of, rule
+from sbil.errors import UserError
+
+try:
+    import duckdb
+except ImportError:
+    raise UserError("MIMIC-III is read with DuckDB; install it with: pip install 'sbil[clinical]'") from None
+
+RULES = ("antibiotics", "covariates", "items", "routes", "ventilation")
+PARTS, SPILL = "parts", "spill"  # folders for the while
+TICK = 0.5  # seconds between two looks at the progress
+
+Progress = Callable[[str, float, int | None], None]  # the table, the share of it that is read, its rows when all are
+
+
+class Database:
+    """The tables of a source and what was made of them, in a work folder that a later run goes on with."""
+
+    def __init__(self, source: Path, work: Path, memory: str, threads: int | None) -> None:
+        self.work = work
+        self.connection = duckdb.connect(
+            config={
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "temp_directory": str(work / SPILL),
+                "preserve_insertion_order": "false",
+            }
+        )
+        try:
+            self.connection.execute(f"SET memory_limit = {text(memory)}")
+        except duckdb.Error:
+            raise UserError(f"--memory {memory} is not an amount of memory; write 2GB, say.") from None
+        folders = ", ".join(text(f"{folder}{os.sep}") for folder in (source, work))
+        for setting in (
+            *((f"threads = {int(threads)}",) if threads else ()),
+            "enable_progress_bar = true",  # without it there is no progress to ask for
+            "enable_progress_bar_print = false",
+            "enable_profiling = 'no_output'",
+            f"allowed_directories = [{folders}]",
+            "enable_external_access = false",
+            "lock_configuration = true",
+        ):
+            self.connection.execute(f"SET {setting}")
+        for name in RULES:
+            self._load_rule(name)
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def rows(self, query: str, **values: Any) -> list[tuple[Any, ...]]:
+        """The rows of a small answer."""
+        with _explained("the work folder"):
+            return self.connection.execute(query, values or None).fetchall()
+
+    def view(self, name: str, query: str) -> None:
+        """Give a query a name; it is answered each time."""
+        with _explained("the work folder"):
+            self.connection.execute(f"CREATE OR REPLACE VIEW {identifier(name)} AS {query}")
+
+    def table(self, name: str, query: str, **values: Any) -> None:
+        """Answer a query once and keep the rows under a name, in memory or on the disk as they fit."""
+        with _explained("the work folder"):
+            self.connection.execute(f"CREATE OR REPLACE TABLE {identifier(name)} AS {query}", values or None)
+
+    def parts(self, name: str, query: str, parts: int, **values: Any) -> list[Path]:
+        """Answer a query for one part ($part of $parts) after another into files, and give all of them a name.
+
+        What a query must hold in memory at once is then as small as one wishes.
+        """
+        folder = self.work / PARTS
+        folder.mkdir(exist_ok=True)
+        paths = [folder / f"{name}.{part}.parquet" for part in range(parts)]
+        with _explained("the work folder"):
+            for part, path in enumerate(paths):
+                command = f"COPY ({query}) TO {text(path)} (FORMAT parquet)"
+                self.connection.execute(command, {**values, "part": part, "parts": parts})
+        self.view(name, f"SELECT * FROM read_parquet([{', '.join(map(text, paths))}])")
+        return paths
+
+    def clear(self) -> None:
+        """Remove what serves no later run."""
+        for name in (PARTS, SPILL):
+            shutil.rmtree(self.work / name, ignore_errors=True)
+
+    def read(self, table: Table, progress: Progress) -> int:
+        """Keep what is needed of an official table as a view of its name; how many rows the table has.
+
+        What an earlier run kept is taken as it is, if the file and the rules that concern it are the same.
+        """
+        query = rule(f"read_{table.name}.sql")
+        kept, note = self.work / f"{table.name}.parquet", self.work / f"{table.name}.json"
+        mark = _fingerprint(table, query)
+        rows = _rows_noted(note, mark) if kept.exists() else None
+        if rows is None:
+            note.unlink(missing_ok=True)
+            rows = self._read(table, query, kept, progress)
+            files.write_text(note, json.dumps({"fingerprint": mark, "rows": rows}))
+        progress(table.name, 1.0, rows)
+        self.view(table.name, f"SELECT * FROM read_parquet({text(kept)})")
+        return rows
+
+    def _read(self, table: Table, query: str, kept: Path, progress: Progress) -> int:
+        part = kept.with_suffix(".part")
+        columns = ", ".join(f"{text(name)}: 'VARCHAR'" for name in table.columns)
+        self.connection.execute(
+            f"CREATE OR REPLACE VIEW source AS SELECT * FROM read_csv({text(table.path)}, columns = {{{columns}}}, "
+            "header = true, auto_detect = false, delim = ',', quote = '\"', escape = '\"')"
+        )
+        with _explained(str(table.path)), self._watched(table.name, progress):
+            self.connection.execute(f"COPY ({query}) TO {text(part)} (FORMAT parquet, COMPRESSION zstd)")
+        rows = _scanned(json.loads(self.connection.get_profiling_information(format="json")))
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, kept)
+        return rows
+
+    @contextmanager
+    def _watched(self, name: str, progress: Progress) -> Iterator[None]:
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(TICK):
+                progress(name, min(max(self.connection.query_progress() / 100, 0.0), 1.0), None)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+    def _load_rule(self, name: str) -> None:
+        """A table of rules as a table of the database; what reads as a number is one."""
+        rows = rows_of(f"{name}.csv")
+        kinds = {column: _kind([row[column] for row in rows]) for column in rows[0]}
+        columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in kinds.items())
+        self.connection.execute(f"CREATE TABLE {identifier(name)} ({columns})")
+        marks = ", ".join("?" for _ in kinds)
+        values = [[row[c] if kinds[c] == "VARCHAR" else row[c] or None for c in kinds] for row in rows]
+        self.connection.executemany(f"INSERT INTO {identifier(name)} VALUES ({marks})", values)
+
+
+def text(value: object) -> str:
+    """As a text of SQL."""
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def identifier(name: str) -> str:
+    """As a name of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _kind(cells: list[str]) -> str:
+    if all(re.fullmatch(r"-?\d+", cell) for cell in cells):
+        return "INTEGER"
+    return "DOUBLE" if all(re.fullmatch(r"(-?\d+(\.\d+)?)?", cell) for cell in cells) else "VARCHAR"
+
+
+def _fingerprint(table: Table, query: str) -> str:
+    """Of the file's name, size and header, and of the rules that its rows are chosen by."""
+    rules = [rule(f"{name}.csv") for name in RULES if re.search(rf"\b{name}\b", query)]
+    content = json.dumps([table.path.name, table.size, table.columns, query, rules])
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _rows_noted(note: Path, mark: str) -> int | None:
+    try:
+        content = json.loads(note.read_bytes())
+        return int(content["rows"]) if content["fingerprint"] == mark else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _scanned(profile: Any) -> int:
+    """The rows that came out of the CSV file, from DuckDB's own account of the query."""
+    if isinstance(profile, list):
+        return max(map(_scanned, profile), default=0)
+    if profile.get("extra_info", {}).get("Function") == "READ_CSV":
+        return int(profile["rows_scanned"])
+    return max(map(_scanned, (*profile.get("operator", ()), *profile.get("children", ()))), default=0)
+
+
+@contextmanager
+def _explained(where: str) -> Iterator[None]:
+    """What DuckDB complains of, in one line and without the cells that it quotes."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException:
+        raise UserError(f"{where}: the limit on memory is too low for this step; give more with --memory.") from None
+    except (duckdb.IOException, duckdb.InvalidInputException, duckdb.ConversionException) as error:
+        complaint = str(error)
+        line = re.search(r"CSV Error on Line: (\d+)", complaint)
+        if "No space left" in complaint:
+            raise UserError(f"{where}: the disk is full; free some space and run the same command again.") from None
+        if "GZIP" in complaint or "gzip" in complaint:
+            raise UserError(f"{where} is damaged or incomplete (its gzip stream breaks off); copy it again.") from None
+        if line:
+            what = f"line {line[1]} is not a whole row of the table; the file is damaged or incomplete"
+            raise UserError(f"{where}: {what}; copy it again.") from None
+        raise UserError(f"{where} cannot be read ({type(error).__name__}); copy it again.") from None

@@ -1,0 +1,272 @@
+"""From the files of MIMIC-III to demonstrations: one decision a day and ICU stay (docs/clinical.md says each rule).
+
+The rules are tables and queries in `rules/`; this file runs them in order, counts, and writes the result.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import polars as pl
+
+from sbil import files
+from sbil.clinical.mimic3 import flow as chart
+from sbil.clinical.mimic3.database import Database, Progress, identifier, text
+from sbil.clinical.mimic3.source import Rows, Table, find, official_rows, rows_of, rule
+from sbil.demonstrations import Column, Schema
+from sbil.errors import UserError, unknown
+
+State = Literal["today", "before"]
+DAYS = 20  # of a stay, at most
+PART = 4_000_000  # measurements that are held in memory at once
+ACTIONS = {
+    2: ("no ventilation", "ventilation"),
+    4: ("none", "antibiotics", "ventilation", "both"),
+}
+CASES = {
+    2: "CASE WHEN ventilated THEN 'ventilation' ELSE 'no ventilation' END",
+    4: "CASE WHEN ventilated AND antibiotics THEN 'both' WHEN ventilated THEN 'ventilation' "
+    "WHEN antibiotics THEN 'antibiotics' ELSE 'none' END",
+}
+SUFFIXES: dict[State, tuple[str, str]] = {"today": ("today", "yesterday"), "before": ("yesterday", "day_before")}
+EXCLUDED = {
+    "times": "no time of entry, or no later time of leaving",
+    "birth": "patient not in PATIENTS, or without date of birth",
+    "young": "younger than 16 on entry",
+    "overlap": "begins before an earlier stay of the patient has ended",
+}
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """What was written: the table of demonstrations, its schema, and who was left out."""
+
+    path: Path
+    schema: Schema
+    flow: dict[str, Any]
+
+    def __str__(self) -> str:
+        return chart.as_text(self.flow)
+
+
+def extract(
+    source: Path,
+    actions: int,
+    out: Path,
+    *,
+    state: State = "today",
+    work: Path | None = None,
+    memory: str = "2GB",
+    threads: int | None = None,
+    accept_incomplete: bool = False,
+    overwrite: bool = False,
+    progress: Progress = lambda table, share, rows: None,
+) -> Cohort:
+    """Write demonstrations (Parquet), their schema (`.schema.json`) and the flow chart (`.flow.json`) beside them.
+
+    source: the folder with the CSV or CSV.GZ files. actions: 4 (none, antibiotics, ventilation, both) or 2 (ventilation
+    or not). state: whether a decision is seen to rest on today and yesterday, as in the paper, or on the two days
+    before it. work: where what was read of each table is kept until the end; a run that was stopped goes on from there.
+    A folder that is named is not removed at the end, so that another run can use it. accept_incomplete: go on where
+    the tables have not the official numbers of rows.
+    """
+    source, out = Path(source).resolve(), Path(out).resolve()
+    if actions not in ACTIONS:
+        raise UserError(f"--actions must be 2 or 4, not {actions}.")
+    if state not in get_args(State):
+        raise unknown("state", state, get_args(State))
+    targets = _targets(out, overwrite)
+    tables = find(source)
+    folder = Path(work).resolve() if work else out.with_name(f"{out.name}.work")
+    files.probe(folder)
+    with Database(source, folder, memory, threads) as database:
+        read = _read_all(database, tables, accept_incomplete, progress)
+        flow = {"database": "MIMIC-III", **read, "settings": {"actions": actions, "state": state, "days": DAYS}}
+        [(kept,)] = database.rows("SELECT (SELECT count(*) FROM chartevents) + (SELECT count(*) FROM labevents)")
+        parts = 1 + kept // PART
+        flow |= _select(database, parts)
+        flow |= _build(database, actions, state, parts)
+        schema = _schema(database, actions, state)
+        _write(database, actions, state, parts, targets[0])
+        database.clear()
+    files.write_text(targets[1], json.dumps(schema.as_json(), indent=1, ensure_ascii=False) + "\n")
+    files.write_text(targets[2], json.dumps(flow, indent=1, ensure_ascii=False) + "\n")
+    if work is None:
+        shutil.rmtree(folder)
+    return Cohort(out, schema, flow)
+
+
+def _targets(out: Path, overwrite: bool) -> tuple[Path, Path, Path]:
+    if out.suffix != ".parquet":
+        raise UserError(f"{out}: demonstrations are written as Parquet; name the file something.parquet.")
+    targets = (out, out.with_suffix(".schema.json"), out.with_suffix(".flow.json"))
+    for path in targets:
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; name a file.")
+        if path.exists() and not overwrite:
+            raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
+    return targets
+
+
+def _read_all(
+    database: Database, tables: dict[str, Table], accept_incomplete: bool, progress: Progress
+) -> dict[str, Any]:
+    """Read the tables, small ones first, and compare their numbers of rows with the official ones."""
+    official = official_rows()
+    counts: dict[str, int] = {}
+    for table in sorted(tables.values(), key=lambda table: official[table.name].full):
+        counts[table.name] = database.read(table, progress)
+        if not accept_incomplete:
+            _check_rows(table, counts[table.name], official[table.name])
+    editions = {
+        "v1.4": all(counts[name] == official[name].full for name in counts),
+        "demo of v1.4": all(counts[name] == official[name].demo for name in counts),
+    }
+    edition = next((name for name, is_it in editions.items() if is_it), None)
+    if edition is None and not accept_incomplete:
+        raise UserError("some tables are of MIMIC-III v1.4 and some of its demo; keep to one, or --accept-incomplete.")
+    listed = [
+        {"table": table.name, "file": table.path.name, "bytes": table.size, "rows": counts[table.name]}
+        for table in tables.values()
+    ]
+    return {"edition": edition or "incomplete or changed", "files": listed}
+
+
+def _check_rows(table: Table, rows: int, official: Rows) -> None:
+    if rows not in official:
+        demo = f" (its demo {official.demo:,})" if official.demo else ""
+        raise UserError(
+            f"{table.path} has {rows:,} rows and MIMIC-III v1.4 has {official.full:,}{demo}; copy the file again, "
+            "or go on with --accept-incomplete."
+        )
+
+
+def _select(database: Database, parts: int) -> dict[str, Any]:
+    """The stays that count, each exclusion with what it leaves."""
+    database.table("all_stays", rule("stays.sql"))
+    [(copies,)] = database.rows("SELECT coalesce(sum(copies), 0) FROM icustays")
+    steps = [_step(database, "ICU stays in ICUSTAYS", "SELECT icustay_id FROM all_stays", int(copies))]
+    passed: list[str] = []
+    for reason, words in EXCLUDED.items():
+        passed.append(reason)
+        listed = ", ".join(map(text, passed))
+        left = f"SELECT icustay_id FROM all_stays WHERE excluded IS NULL OR excluded NOT IN ({listed})"
+        steps.append(_step(database, words, left))
+    database.table("stays", "SELECT * EXCLUDE (excluded) FROM all_stays WHERE excluded IS NULL")
+    database.view("measurements", rule("measurements.sql"))
+    for name in ("ventilated_days", "antibiotic_days"):
+        database.table(name, rule(f"{name}.sql"))
+    database.parts("daily", rule("daily.sql"), parts)
+    database.view("treated", "SELECT icustay_id FROM ventilated_days UNION SELECT icustay_id FROM antibiotic_days")
+    steps.append(
+        _step(database, "neither antibiotics nor ventilation during the stay", "SELECT icustay_id FROM treated")
+    )
+    database.table("days", rule("days.sql"))
+    steps.append(_step(database, "none of the 28 covariates measured", "SELECT DISTINCT icustay_id FROM days"))
+    for before, step in pairwise(steps):
+        step["removed"] = before["left"] - step["left"]
+    if not steps[-1]["left"]:
+        raise UserError("no ICU stay is left after the exclusions; is this the whole of MIMIC-III?")
+    [(rows, local, dateless)] = database.rows(
+        "SELECT count(*), count(*) FILTER (WHERE NOT systemic), "
+        "count(*) FILTER (WHERE systemic AND NOT coalesce(first_day <= last_day, false)) FROM prescriptions"
+    )
+    return {"stays": steps, "prescriptions": {"rows": rows, "not systemic": local, "no dates": dateless}}
+
+
+def _step(database: Database, words: str, left: str, removed: int | None = None) -> dict[str, Any]:
+    query = f"SELECT count(*), count(DISTINCT subject_id) FROM all_stays WHERE icustay_id IN ({left})"
+    [(stays, patients)] = database.rows(query)
+    return {"step": words, "removed": removed, "left": stays, "patients": patients}
+
+
+def _build(database: Database, actions: int, state: State, parts: int) -> dict[str, Any]:
+    """Every covariate on every day, with the counts of what was used, removed and filled."""
+    database.table("means", rule("means.sql"), days=DAYS)
+    never = database.rows("SELECT covariate FROM covariates ANTI JOIN means USING (covariate) ORDER BY covariate")
+    if never:
+        raise UserError(f"'{never[0][0]}' was never measured in the whole cohort; are CHARTEVENTS and LABEVENTS whole?")
+    database.parts("filled", rule("filled.sql"), parts, days=DAYS, shift=int(state == "before"))
+    verdicts = _nested(database.rows("SELECT covariate, verdict, count(*) FROM measurements GROUP BY ALL"))
+    origins = _nested(database.rows("SELECT covariate, origin, count(*) FROM filled GROUP BY ALL"))
+    used = dict(database.rows("SELECT covariate, sum(used)::BIGINT FROM daily GROUP BY ALL"))
+    limits = {row["covariate"]: row for row in rows_of("covariates.csv")}
+    means = dict(database.rows("SELECT covariate, mean FROM means"))
+    covariates = []
+    for name, limit in limits.items():
+        counts = verdicts.get(name, {})
+        sound = counts.get("plausible", 0) + counts.get("unit mended", 0)
+        covariates.append(
+            {
+                "covariate": name,
+                "unit": limit["unit"],
+                "limits": [float(limit["low"]), float(limit["high"])],
+                **{
+                    verdict: counts.get(verdict, 0)
+                    for verdict in ("marked wrong", "empty", "not a number", "implausible", "unit mended")
+                },
+                "repeated": sound - used.get(name, 0),
+                "used": used.get(name, 0),
+                **{origin: origins[name].get(origin, 0) for origin in ("measured", "carried forward", "cohort mean")},
+                "mean": means[name],
+            }
+        )
+    [(kept, beyond)] = database.rows(
+        "SELECT count(*) FILTER (WHERE number <= $days), count(*) FILTER (WHERE number > $days) FROM days", days=DAYS
+    )
+    taken = dict(
+        database.rows(f"SELECT {CASES[actions]} AS action, count(*) FROM days WHERE number <= {DAYS} GROUP BY ALL")
+    )
+    return {
+        "days": {
+            "kept": kept,
+            "beyond": beyond,
+            "most": DAYS,
+            "actions": {name: taken.get(name, 0) for name in ACTIONS[actions]},
+        },
+        "covariates": covariates,
+    }
+
+
+def _nested(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, int]]:
+    table: dict[str, dict[str, int]] = {}
+    for name, kind, count in rows:
+        table.setdefault(name, {})[kind] = count
+    return table
+
+
+def _schema(database: Database, actions: int, state: State) -> Schema:
+    """The meaning of the columns; a missing number in a later table becomes the cohort's mean."""
+    means = dict(database.rows("SELECT covariate, mean FROM means"))
+    columns = tuple(
+        Column(f"{row['covariate']}_{suffix}", unit=row["unit"], fill=means[row["covariate"]])
+        for suffix in SUFFIXES[state]
+        for row in rows_of("covariates.csv")
+    )
+    return Schema(*("action", columns, ACTIONS[actions]), episode="stay", time="day", group="patient", missing="mean")
+
+
+def _write(database: Database, actions: int, state: State, parts: int, out: Path) -> None:
+    names = [row["covariate"] for row in rows_of("covariates.csv")]
+    spread = ", ".join(
+        f"(max({held}) FILTER (WHERE covariate = {text(name)}))::FLOAT AS {identifier(f'{name}_{suffix}')}"
+        for held, suffix in zip(("recent", "before"), SUFFIXES[state], strict=True)
+        for name in names
+    )
+    paths = database.parts(
+        "demonstrations",
+        f"SELECT icustay_id AS stay, subject_id AS patient, number AS day, {spread}, {CASES[actions]} AS action "
+        "FROM days JOIN filled USING (icustay_id, number) WHERE icustay_id % $parts = $part "
+        "GROUP BY icustay_id, subject_id, number, ventilated, antibiotics",
+        parts,
+    )
+    table = pl.concat([pl.read_parquet(path.read_bytes()) for path in paths]).sort("stay", "day")
+    content = io.BytesIO()
+    table.write_parquet(content, compression="zstd")  # the same bytes for the same rows, however they came
+    files.write_bytes(out, content.getvalue())

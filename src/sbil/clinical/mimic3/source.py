@@ -1,0 +1,112 @@
+"""The official files of MIMIC-III as they lie in a folder, and the rules of ours that are applied to them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from sbil.errors import UserError
+
+LONGEST_HEADER = 1 << 16
+
+
+class Table(NamedTuple):
+    """One file: the table that it holds and the columns in its header."""
+
+    name: str
+    path: Path
+    columns: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """In bytes, as it lies there."""
+        return self.path.stat().st_size
+
+
+class Rows(NamedTuple):
+    """How many rows a table has in the two editions; none where we do not know."""
+
+    full: int
+    demo: int | None
+
+
+def rule(name: str) -> str:
+    """The text of a rule: a table (.csv) or a query (.sql)."""
+    return (files("sbil.clinical.mimic3") / "rules" / name).read_text(encoding="utf-8")
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    """The rows of a table of rules."""
+    return list(csv.DictReader(io.StringIO(rule(name))))
+
+
+def needed() -> dict[str, tuple[str, ...]]:
+    """The tables that are read, and the columns that they must have."""
+    return {row["table"]: tuple(row["columns"].split()) for row in rows_of("tables.csv") if row["columns"]}
+
+
+def official_rows() -> dict[str, Rows]:
+    """The rows of every table of MIMIC-III v1.4 and of its demo."""
+    return {
+        row["table"]: Rows(int(row["rows"]), int(row["rows_of_demo"]) if row["rows_of_demo"] else None)
+        for row in rows_of("tables.csv")
+    }
+
+
+def find(folder: Path) -> dict[str, Table]:
+    """The files of the tables that are read, each checked for its columns."""
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder; --source is the folder with the files of MIMIC-III.")
+    there: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        name = path.name.lower()
+        for ending in (".csv", ".csv.gz"):
+            if name.endswith(ending) and path.is_file():
+                there.setdefault(name.removesuffix(ending), []).append(path)
+    wanted = needed()
+    missing = [name for name in wanted if name not in there]
+    if len(missing) == len(wanted):
+        raise UserError(f"{folder} holds no table of MIMIC-III; it should hold ICUSTAYS.csv or ICUSTAYS.csv.gz, etc.")
+    if missing:
+        names = ", ".join(f"{name.upper()}.csv(.gz)" for name in missing)
+        raise UserError(f"{folder} has no {names}; copy it there from MIMIC-III v1.4.")
+    return {name: _checked(name, there[name], columns) for name, columns in wanted.items()}
+
+
+def _checked(name: str, paths: list[Path], columns: tuple[str, ...]) -> Table:
+    if len(paths) > 1:
+        raise UserError(f"{paths[0].parent} holds both {paths[0].name} and {paths[1].name}; remove one of them.")
+    header = _header(paths[0])
+    known = [column.upper() for column in header]
+    lacking = next((column for column in columns if column not in known), None)
+    if lacking:
+        other = "; MIMIC-IV is another database" if "STAY_ID" in known else ""
+        raise UserError(f"{paths[0]} has no column {lacking}; MIMIC-III v1.4 is expected{other}.")
+    twice = next((column for column in known if known.count(column) > 1), None)
+    if twice:
+        raise UserError(f"{paths[0]} has two columns called {twice}; MIMIC-III v1.4 is expected.")
+    return Table(name, paths[0], header)
+
+
+def _header(path: Path) -> tuple[str, ...]:
+    """The names in the first line."""
+    try:
+        with gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb") as file:
+            line = file.readline(LONGEST_HEADER)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise UserError(f"{path} is damaged or incomplete; copy it again.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from None
+    try:
+        text = line.decode("utf-8-sig")
+        names = tuple(name.strip() for name in next(csv.reader([text.rstrip("\r\n")], strict=True), []))
+    except (UnicodeDecodeError, csv.Error):
+        names = ()
+    if not names or not all(names):
+        raise UserError(f"{path} begins with no header; the official CSV file is expected.")
+    return names
