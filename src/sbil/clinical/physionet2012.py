@@ -1,0 +1,412 @@
+"""Mechanical ventilation in the PhysioNet/Computing in Cardiology Challenge 2012: records of ICU stays to a table.
+
+A record is a text of lines "HH:MM,parameter,value" over the first 48 hours of a stay. Its hours are cut into windows of
+equal length, each one decision:
+
+    action:  ventilated, if mechanical ventilation was charted (MechVent) within the window, else not ventilated.
+    state:   what was charted before the window began: of each of 36 series the last value and the hours since, and
+             age, sex, height and the kind of the ICU as noted on admission.
+
+A stay's windows end with the last thing charted in it. A value outside the limits of physionet2012.csv is removed. Of a
+series not charted yet the value is the normal one of that file, a constant, and the hours are 48: nothing is learned
+from other stays, so a split of the table into training and held-out stays is clean.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import math
+import re
+import tarfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from sbil import files
+from sbil.demonstrations import Column, Schema
+from sbil.errors import UserError
+
+HOURS = 48
+ACTIONS = ("not ventilated", "ventilated")
+VENTILATION, BEFORE = "MechVent", "ventilated before"
+ADMISSION = ("Age", "Gender", "Height", "ICUType")
+UNITS = ("coronary", "cardiac surgery", "medical", "surgical")  # the kinds of ICU, from 1
+HEADER = "Time,Parameter,Value"
+LARGEST_RECORD = 1 << 22  # bytes; real ones have some ten thousand
+LARGEST_ARCHIVE = 1 << 30  # bytes unpacked; real ones have some fifty million
+TIME = re.compile(r"([0-9]{1,4}):([0-5][0-9])")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+
+
+class Parameter(NamedTuple):
+    """What is known of a parameter: its unit, the limits of what is plausible, and a normal value."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+    normal: float
+
+
+class Record(NamedTuple):
+    """What was charted in one stay, in order of time."""
+
+    admission: dict[str, float]
+    series: dict[str, tuple[np.ndarray, np.ndarray]]  # minutes and values, MechVent too
+    last: int  # the minute of the last entry, or -1
+
+
+class Windows(NamedTuple):
+    """The decisions of one stay."""
+
+    values: np.ndarray  # [windows, series]
+    since: np.ndarray  # [windows, series] hours; 48 where never charted
+    ventilated: np.ndarray  # [windows] 0 or 1
+
+
+class Cohort(NamedTuple):
+    """What was written: the table, what its columns mean, and how many stays, windows and values were kept."""
+
+    path: Path
+    schema: Schema
+    flow: dict[str, Any]
+
+    def __str__(self) -> str:
+        """The flow, for a terminal."""
+        lines = []
+        for title in ("stays", "windows", "cells of the series", "left out", "implausible values removed"):
+            lines += [title, *(f"{count:>12,}  {what}" for what, count in self.flow[title].items()), ""]
+        return "\n".join(lines).rstrip()
+
+
+@cache
+def parameters() -> dict[str, Parameter]:
+    """The parameters that are read, by name: the 36 series in the order of the state, then those on admission."""
+    text = resources.files("sbil.clinical").joinpath("physionet2012.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {
+        row["parameter"]: Parameter(
+            row["parameter"], row["unit"], float(row["low"]), float(row["high"]), float(row["normal"] or "nan")
+        )
+        for row in rows
+    }
+
+
+@cache
+def series() -> tuple[str, ...]:
+    """The names of the 36 series."""
+    return tuple(name for name in parameters() if name not in ADMISSION)
+
+
+def extract(
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    window_hours: int = 4,
+    with_previous: bool = False,
+    overwrite: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Cohort:
+    """Write the decisions of all stays (Parquet); beside them their schema (.schema.json) and the flow (.flow.json).
+
+    sources: archives (set-a.tar.gz), which are not unpacked to the disk, or folders of records (132539.txt).
+    with_previous: show the action of the window before as part of the state.
+    progress: called with the number of stays read so far.
+    """
+    out = Path(out)
+    if out.suffix != ".parquet":
+        raise UserError(f"{out}: the table is written as Parquet; choose a name that ends with .parquet.")
+    beside = out.with_suffix(".schema.json"), out.with_suffix(".flow.json")
+    for path in (out, *beside):
+        if path.is_dir():
+            raise UserError(f"{path} is a folder; name a file.")
+        if path.exists() and not overwrite:
+            raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
+    if window_hours < 1 or HOURS % window_hours:
+        raise UserError(f"window_hours must divide {HOURS} hours: 1, 2, 3, 4, 6, 8, 12, ... Got {window_hours}.")
+    if not sources:
+        raise UserError("no source is given; name set-a.tar.gz, or a folder of its records.")
+    files.probe(out.parent)
+    counts: Counter[str] = Counter()
+    implausible: Counter[str] = Counter()
+    stays: dict[int, tuple[Record, Windows]] = {}
+    seen: set[int] = set()
+    for number, content in _records(sources, counts):
+        if number in seen:
+            raise UserError(f"record {number}.txt is there twice; give every set once.")
+        seen.add(number)
+        counts["stays"] += 1
+        record = parse(content, number, counts, implausible)
+        if record is None:
+            counts["stays that are no records"] += 1
+        elif "ICUType" not in record.admission:
+            counts["stays without the kind of the ICU"] += 1
+        elif record.last < 0:
+            counts["stays without any measurement"] += 1
+        else:
+            stays[number] = record, windows(record, window_hours)
+        if progress:
+            progress(counts["stays"])
+    if not stays:
+        names = ", ".join(str(source) for source in sources)
+        raise UserError(f"{names}: no record of a stay in it; records are called like 132539.txt.")
+    schema = schema_for(with_previous)
+    flow = _flow(sources, counts, implausible, [made for _, made in stays.values()], window_hours)
+    table = io.BytesIO()
+    _table(stays, schema).write_parquet(table, compression="zstd")
+    files.write_text(beside[0], json.dumps(schema.as_json(), indent=2, ensure_ascii=False) + "\n")
+    files.write_text(beside[1], json.dumps(flow, indent=2, ensure_ascii=False) + "\n")
+    files.write_bytes(out, table.getvalue())
+    return Cohort(out, schema, flow)
+
+
+def schema_for(with_previous: bool = False) -> Schema:
+    """What the columns of the table mean."""
+    known = parameters()
+    state = [
+        column
+        for name in series()
+        for column in (Column(name, unit=known[name].unit), Column(f"{name} since", unit="h"))
+    ]
+    admission = [
+        Column("Age", unit="years"),
+        Column("male"),
+        Column("Height", unit="cm"),
+        Column("ICU", "one-hot", levels=UNITS),
+    ]
+    before = [Column(BEFORE)] if with_previous else []
+    columns = (*state, *admission, *before)
+    return Schema(action="ventilation", columns=columns, actions=ACTIONS, episode="record", time="window")
+
+
+def parse(content: bytes, number: int, counts: Counter[str], implausible: Counter[str]) -> Record | None:
+    """The record in a file, or nothing if it is none; what is left out of it is counted.
+
+    Lines may be in any order; of several values of one parameter at one minute the last line counts. -1 means missing,
+    as the challenge says.
+    """
+    lines = content.decode("utf-8", errors="replace").splitlines()
+    if not lines or lines[0].strip().removeprefix("\ufeff") != HEADER:
+        return None
+    known, admission = parameters(), dict[str, float]()
+    charted: dict[str, dict[int, float]] = {}
+    for line in lines[1:]:
+        if not line.strip():
+            continue
+        cells = [cell.strip() for cell in line.split(",")]
+        minute, value = _minute(cells[0]), _value(cells[-1])
+        if minute is None or value is None or len(cells) != 3:
+            counts["rows without a readable time or number"] += 1
+            continue
+        name = cells[1]
+        if name == "RecordID":
+            if value != number:
+                return None
+        elif name != VENTILATION and name not in known:
+            counts["rows of unknown parameters"] += 1
+        elif minute >= 60 * HOURS:
+            counts[f"rows at or after hour {HOURS}"] += 1
+        elif value == -1:
+            counts["values of -1, missing"] += 1
+        elif name == VENTILATION:
+            charted.setdefault(name, {})[minute] = value
+        elif not known[name].low <= value <= known[name].high:
+            implausible[name] += 1
+        elif name not in ADMISSION:
+            counts["values that another at the same minute replaced"] += minute in charted.get(name, ())
+            charted.setdefault(name, {})[minute] = value
+        elif minute:
+            counts["rows of admission after it"] += 1
+        else:
+            admission[name] = value
+    found = {name: _in_order(values) for name, values in charted.items()}
+    return Record(admission, found, max((int(minutes[-1]) for minutes, _ in found.values()), default=-1))
+
+
+@lru_cache(maxsize=10_000)
+def _minute(text: str) -> int | None:
+    found = TIME.fullmatch(text)
+    return 60 * int(found[1]) + int(found[2]) if found else None
+
+
+@lru_cache(maxsize=100_000)
+def _value(text: str) -> float | None:
+    value = float(text) if len(text) < 40 and NUMBER.fullmatch(text) else math.inf
+    return value if math.isfinite(value) else None
+
+
+def _in_order(values: dict[int, float]) -> tuple[np.ndarray, np.ndarray]:
+    minutes = sorted(values)
+    return np.array(minutes), np.array([values[minute] for minute in minutes])
+
+
+def windows(record: Record, window_hours: int) -> Windows:
+    """Cut a stay into windows: the state of each from what was charted before it, the action from what was in it."""
+    length = 60 * window_hours
+    starts = np.arange(0, record.last + 1, length)
+    names, known = series(), parameters()
+    values = np.tile(np.array([known[name].normal for name in names]), (len(starts), 1))
+    since = np.full(values.shape, float(HOURS))
+    for place, name in enumerate(names):
+        if name in record.series:
+            minutes, charted = record.series[name]
+            latest = np.searchsorted(minutes, starts) - 1  # the last one strictly before
+            there = latest >= 0
+            values[there, place] = charted[latest[there]]
+            since[there, place] = (starts - minutes[latest])[there] / 60
+    ventilated = np.zeros(len(starts), int)
+    minutes, charted = record.series.get(VENTILATION, (np.zeros(0, int), np.zeros(0)))
+    ventilated[minutes[charted == 1] // length] = 1
+    return Windows(values, since, ventilated)
+
+
+def _table(stays: dict[int, tuple[Record, Windows]], schema: Schema) -> pl.DataFrame:
+    """All stays by number, a row a window."""
+    known, numbers = parameters(), sorted(stays)
+    made = [stays[number][1] for number in numbers]
+    lengths = [len(each.ventilated) for each in made]
+    noted = {
+        name: np.array([stays[number][0].admission.get(name, known[name].normal) for number in numbers])
+        for name in ADMISSION
+    }
+    kinds = np.array(UNITS)[noted["ICUType"].astype(int) - 1]
+    values = np.concatenate([each.values for each in made]).astype(np.float32)
+    since = np.concatenate([each.since for each in made]).astype(np.float32)
+    columns: dict[str, Any] = {
+        "record": np.repeat(numbers, lengths),
+        "window": np.concatenate([np.arange(length) for length in lengths]),
+    }
+    for place, name in enumerate(series()):
+        columns[name], columns[f"{name} since"] = values[:, place], since[:, place]
+    for name, source in (("Age", "Age"), ("male", "Gender"), ("Height", "Height")):
+        columns[name] = np.repeat(noted[source], lengths).astype(np.float32)
+    columns["ICU"] = np.repeat(kinds, lengths)
+    if any(column.name == BEFORE for column in schema.columns):
+        columns[BEFORE] = np.concatenate([np.append(0, each.ventilated[:-1]) for each in made]).astype(np.float32)
+    columns["ventilation"] = np.array(ACTIONS)[np.concatenate([each.ventilated for each in made])]
+    return pl.DataFrame(columns)
+
+
+def _flow(
+    sources: Sequence[Path],
+    counts: Counter[str],
+    implausible: Counter[str],
+    made: Sequence[Windows],
+    window_hours: int,
+) -> dict[str, Any]:
+    """How many stays, windows and values there were, what was left out and why."""
+    since = np.concatenate([each.since for each in made])
+    actions = [each.ventilated for each in made]
+    apart = sum(int(((a[:-2] == 1) & (a[1:-1] == 0) & (a[2:] == 1)).sum()) for a in actions)
+    return {
+        "sources": [{"name": Path(source).name, "sha256": _sha256(Path(source))} for source in sources],
+        "window_hours": window_hours,
+        "stays": {
+            "read": counts["stays"],
+            "that are no records": counts["stays that are no records"],
+            "without the kind of the ICU": counts["stays without the kind of the ICU"],
+            "without any measurement": counts["stays without any measurement"],
+            "kept": len(made),
+            "ever ventilated": sum(int(a.any()) for a in actions),
+        },
+        "windows": {
+            "kept": sum(map(len, actions)),
+            "ventilated": int(sum(a.sum() for a in actions)),
+            "not ventilated between two that are": apart,
+            "left out, after the last entry of a stay": len(made) * HOURS // window_hours - sum(map(len, actions)),
+        },
+        "left out": {
+            name: counts[name]
+            for name in (
+                "files that are no records",
+                "rows without a readable time or number",
+                "rows of unknown parameters",
+                f"rows at or after hour {HOURS}",
+                "rows of admission after it",
+                "values of -1, missing",
+                "values that another at the same minute replaced",
+            )
+        },
+        "implausible values removed": {name: implausible[name] for name in sorted(implausible)},
+        "cells of the series": {
+            "charted in the window before": int((since <= window_hours).sum()),
+            "carried forward from earlier": int(((since > window_hours) & (since < HOURS)).sum()),
+            "never charted, a normal value": int((since == HOURS).sum()),
+        },
+    }
+
+
+def _sha256(source: Path) -> str | None:
+    """Of an archive; folders have none."""
+    return hashlib.sha256(source.read_bytes()).hexdigest() if source.is_file() else None
+
+
+def _records(sources: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
+    """(number, content) of every record."""
+    for source in map(Path, sources):
+        if source.is_dir():
+            yield from _in_folder(source, counts)
+        elif source.is_file():
+            yield from _in_archive(source, counts)
+        else:
+            raise UserError(f"{source}: there is no such file or folder; give set-a.tar.gz or a folder of its records.")
+
+
+def _number(name: str) -> int | None:
+    found = re.fullmatch(r"(\d{1,9})\.txt", name)
+    return int(found[1]) if found else None
+
+
+def _in_folder(folder: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
+    for path in sorted(folder.iterdir()):
+        number = _number(path.name)
+        if number is None or path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_RECORD:
+            counts["files that are no records"] += 1
+            continue
+        try:
+            yield number, path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+class _Limited(gzip.GzipFile):
+    """A gzip file that ends in an error when it unpacks to more than any archive of records has."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        if self.tell() > LARGEST_ARCHIVE:
+            raise UserError("unpacks to more than 1 GiB; this is no archive of records.")
+        return content
+
+
+def _in_archive(path: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
+    """Read one member after the other; links, devices and what is not called like a record are passed over."""
+    try:
+        with _Limited(path, "rb") as file, tarfile.open(fileobj=file, mode="r|") as archive:
+            for member in archive:
+                number = _number(Path(member.name).name)
+                plain = member.isreg() and not member.issparse() and member.size <= LARGEST_RECORD
+                content = archive.extractfile(member) if number is not None and plain else None
+                if number is None or content is None:
+                    counts["files that are no records"] += not member.isdir()
+                    continue
+                yield number, content.read()
+            while file.read(1 << 20):  # to the end, where gzip's checksum is
+                pass
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError):
+        raise UserError(f"{path}: not a whole tar.gz archive; copy it again.") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None

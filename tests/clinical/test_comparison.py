@@ -1,0 +1,281 @@
+"""The clinical table: splits by patient, every number against one made another way, nothing run twice."""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from sbil.clinical import comparison
+from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Comparison, Splits, as_json, estimate, markdown, run
+from sbil.clinical.physionet2012 import extract
+from sbil.dataset import make_dataset, standardisation_of
+from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.demonstrations.reading import read
+from sbil.errors import UserError
+from sbil.evaluation.matching import METRICS, decided, scores
+from sbil.fitting import fit
+
+SHARED = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "physionet-2012"
+
+
+def patients(count=40, length=6, seed=0, groups=None):
+    """Decisions that follow the first of three columns, whose sizes are far apart, with a habit and some noise."""
+    rng = np.random.default_rng(seed)
+    trajectories = []
+    for _ in range(count):
+        state = rng.normal(size=(length, 3)).cumsum(axis=0)
+        action = (state[:, 0] + 0.5 * rng.normal(size=length) > 0).astype(int)
+        trajectories.append(Trajectory((state * [100, 1, 0.01] + [1000, 0, 5]).astype(np.float32), action))
+    return Demonstrations(tuple(trajectories), ("no", "yes"), groups=groups)
+
+
+DATA = patients()
+
+
+def handmade(**accuracies):
+    """A comparison in which every metric of a method has the values of its accuracy."""
+    values = {method.replace("_", " "): np.array(each, float) for method, each in accuracies.items()}
+    return Comparison("Ward", 0.2, {method: dict.fromkeys(METRICS, each) for method, each in values.items()})
+
+
+# Estimates.
+
+
+def test_an_interval_by_hand():
+    """Two splits: variance 0.005; t of one degree of freedom is 12.706; 1/2 + 0.2/0.8 = 3/4."""
+    found = estimate(np.array([0.8, 0.9]), 0.2)
+    assert found.mean == pytest.approx(0.85)
+    assert found.standard_error == pytest.approx(0.05)
+    assert found.high - found.mean == pytest.approx(12.7062 * (0.005 * 0.75) ** 0.5, rel=1e-5)
+    assert found.mean - found.low == pytest.approx(found.high - found.mean)
+
+
+def test_the_correction_is_that_of_nadeau_and_bengio():
+    values = np.random.default_rng(0).normal(size=10)
+    found = estimate(values, 0.2)
+    plain = stats.t.interval(0.95, 9, values.mean(), stats.sem(values))
+    assert (found.high - found.low) / (plain[1] - plain[0]) == pytest.approx((1 + 10 * 0.25) ** 0.5)
+
+
+def test_splits_that_diverged_are_left_out():
+    assert estimate(np.array([0.8, np.nan, 0.9]), 0.2) == estimate(np.array([0.8, 0.9]), 0.2)
+    one, none = estimate(np.array([0.8, np.nan]), 0.2), estimate(np.array([np.nan]), 0.2)
+    assert one.mean == 0.8
+    assert np.isnan([*one[1:], *none]).all()
+
+
+# What is run.
+
+
+def test_every_learning_part_is_standardised_by_itself():
+    splits = Splits.of(DATA, 0.2, (3, 4))
+    whole = splits.dataset()
+    for number, seed in enumerate((3, 4)):
+        training, judged = DATA.split(0.2, seed)
+        assert (len(training), len(judged)) == (32, 8)
+        scaling = standardisation_of(training)
+        alone = make_dataset(training, standardisation=scaling)
+        size = int(whole.labelled.size[number])
+        rows = whole.labelled.indices[number][:size]
+        assert size == training.steps
+        np.testing.assert_allclose(whole.pool.before(rows), alone.pool.before(np.arange(size)), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(whole.pool.after(rows), alone.pool.after(np.arange(size)), rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(whole.pool.action[rows], alone.pool.action)
+        np.testing.assert_array_equal(whole.pool.has_next[rows], alone.pool.has_next)
+
+
+def test_no_patient_is_on_both_sides():
+    grouped = patients(groups=np.arange(40) // 4)
+    splits = Splits.of(grouped, 0.2, (0, 1, 2))
+    for training, judged in zip(splits.training, splits.judged, strict=True):
+        assert not set(training.groups) & set(judged.groups)
+        assert len(set(judged.groups)) == 2
+
+
+def test_logistic_regression_is_that_of_scikit_learn(tmp_path):
+    found = run("Ward", DATA, tmp_path, ["logistic regression"], splits=2)
+    for seed in range(2):
+        training, judged = (part.flat() for part in DATA.split(0.2, seed))
+        scaler = StandardScaler().fit(training.observation)
+        model = LogisticRegression(max_iter=2000).fit(scaler.transform(training.observation), training.action)
+        right = model.score(scaler.transform(judged.observation), judged.action)
+        assert found.scores["logistic regression"]["accuracy"][seed] == pytest.approx(right)
+        assert right > 0.75
+
+
+def test_all_splits_at_once_give_what_one_fit_gives(tmp_path):
+    found = run("Ward", DATA, tmp_path, ["bc"], splits=2, updates=200)
+    for seed in range(2):
+        training, judged = DATA.split(0.2, seed)
+        policy = fit("bc", training, seed=seed, updates=200, standardise=True)
+        for metric, value in scores(decided(policy, judged)).items():
+            assert found.scores["bc"][metric][seed] == pytest.approx(value, abs=0.01), metric
+
+
+def test_what_is_learned_depends_on_no_held_out_patient(tmp_path):
+    """With other held-out decisions the policies are the same: only their scores change."""
+    _, judged = DATA.split(0.2, 0)
+    theirs = {id(each) for each in judged.trajectories}
+    turned = Demonstrations(
+        tuple(
+            Trajectory(each.observations, 1 - each.actions) if id(each) in theirs else each
+            for each in DATA.trajectories
+        ),
+        DATA.action_names,
+    )
+    methods = ["logistic regression", "gradient-boosted trees", "bc"]
+    one, other = (run(f"Ward {i}", d, tmp_path, methods, splits=1, updates=50) for i, d in enumerate((DATA, turned)))
+    for method in methods:
+        together = one.scores[method]["accuracy"] + other.scores[method]["accuracy"]
+        assert together == pytest.approx(1)
+
+
+def test_baselines_of_one_action(tmp_path):
+    """Where only one action was ever taken there is nothing to learn, and nothing breaks."""
+    still = Demonstrations(
+        tuple(Trajectory(each.observations, 0 * each.actions) for each in DATA.trajectories), DATA.action_names
+    )
+    found = run("Still", still, tmp_path, BASELINES, splits=1)
+    assert all(found.scores[method]["accuracy"] == [1.0] for method in BASELINES)
+
+
+@pytest.mark.parametrize("method", [method for method in LEARNERS if method != "dsfn"])
+def test_every_algorithm_can_be_compared(tmp_path, method):
+    found = run("Ward", DATA, tmp_path, [method], splits=2, updates=3)
+    assert np.isfinite(found.scores[method]["accuracy"]).all()
+
+
+def test_dsfn_can_be_compared(tmp_path):
+    few = "+".join(["dsfn", "rounds=1", "warm_updates=4", "feature_updates=4", "value_updates=4"])
+    found = run("Ward", DATA, tmp_path, [few], splits=2)
+    assert np.isfinite(found.scores[few]["accuracy"]).all()
+
+
+def test_what_diverges_is_said(tmp_path):
+    wild = "bc+learning_rate=1e30"
+    found = run("Ward", DATA, tmp_path, [wild, "bc"], splits=2, updates=20)
+    assert found.diverged(wild) == 2
+    assert f"| {wild} (diverged in 2) | - | - | - |" in markdown(found)
+    assert found.diverged("bc") == 0
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(UserError, match="unknown algorithm 'bd'"):
+        run("Ward", DATA, tmp_path, ["majority", "bd"])
+    with pytest.raises(UserError, match="not chosen here"):
+        run("Ward", DATA, tmp_path, ["bc+weight_decay=0/1"])
+    with pytest.raises(UserError, match="splits must be"):
+        run("Ward", DATA, tmp_path, ["majority"], splits=0)
+    assert not list(tmp_path.iterdir())
+
+
+# What is stored.
+
+
+def test_nothing_is_run_twice(tmp_path, monkeypatch):
+    ran = []
+    original = comparison._run
+
+    def counted(method, splits, *rest):
+        ran.append((method, splits.seeds))
+        return original(method, splits, *rest)
+
+    monkeypatch.setattr(comparison, "_run", counted)
+    first = run("Ward", DATA, tmp_path, ["majority", "bc"], splits=2, updates=5)
+    assert ran == [("majority", (0, 1)), ("bc", (0, 1))]
+    again = run("Ward", DATA, tmp_path, ["majority", "bc"], splits=2, updates=5)
+    assert len(ran) == 2
+    for method in first.scores:
+        for metric in METRICS:
+            np.testing.assert_array_equal(first.scores[method][metric], again.scores[method][metric])
+    run("Ward", DATA, tmp_path, ["majority"], splits=3)
+    assert ran[2:] == [("majority", (2,))]
+    run("Ward", DATA, tmp_path, ["bc"], splits=2, updates=6)
+    run("Ward", patients(seed=1), tmp_path, ["majority"], splits=2)
+    run("Ward", patients(groups=np.arange(40) // 2), tmp_path, ["majority"], splits=2)
+    run("Ward", DATA, tmp_path, ["majority"], splits=2, held_out=0.5)
+    assert [method for method, _ in ran[3:]] == ["bc", "majority", "majority", "majority"]
+
+
+def test_files_hold_metrics_and_no_data(tmp_path):
+    run("Ward 7/b", DATA, tmp_path, ["previous action"], splits=2)
+    (path,) = tmp_path.iterdir()
+    assert path.name == "Ward-7-b.previous-action.parquet"
+    table = pl.read_parquet(path)
+    counts = ("trajectories", "held_out_trajectories", "held_out_decisions")
+    assert table.columns == ["dataset", "method", "seed", "run", *METRICS, "seconds", *counts]
+    assert table["held_out_decisions"].to_list() == [48, 48]
+
+
+def test_damaged_files_are_named(tmp_path):
+    run("Ward", DATA, tmp_path, ["majority"], splits=2)
+    path = tmp_path / "Ward.majority.parquet"
+    whole = path.read_bytes()
+    for content in (b"", whole[:-9], whole.replace(b"Ward", b"Word")):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"Ward\.majority\.parquet: damaged"):
+            run("Ward", DATA, tmp_path, ["majority"], splits=2)
+
+
+# What is printed.
+
+
+def test_the_table_by_hand():
+    made = handmade(bc=[0.8, 0.9], edm=[0.85, 0.93], previous_action=[0.7, 0.7])
+    text = markdown(made, named=str.upper, paper={"bc": {"ACC": (0.861, 0.013)}})
+    assert "| METHOD |" not in text
+    assert "| method | ACC | AUC | APR | ACC, paper | AUC, paper | APR, paper |" in text
+    assert "| BC | 0.850 ± 0.050 | 0.850 ± 0.050 | 0.850 ± 0.050 | 0.861 ± 0.013 |  |  |" in text
+    assert "| PREVIOUS ACTION | 0.700 ± 0.000 |" in text
+    # EDM minus BC: 0.05 and 0.03, variance 0.0002, and 12.7062 sqrt(0.0002 * 3/4) = 0.1556.
+    assert "| EDM | +0.0400 (-0.1156 to +0.1956) |" in text
+
+
+def test_json_is_plain():
+    made = as_json(handmade(bc=[0.8, 0.9], edm=[np.nan, np.nan]))
+    text = json.dumps(made, allow_nan=False)
+    assert json.loads(text) == made
+    assert made["splits"] == 2
+    assert made["methods"]["bc"]["scores"]["accuracy"]["mean"] == 0.85
+    assert made["methods"]["bc"]["minus_bc"]["accuracy"]["mean"] == 0
+    assert made["methods"]["edm"]["diverged"] == 2
+    assert made["methods"]["edm"]["scores"]["auc"]["mean"] is None
+    assert as_json(handmade(edm=[0.5]))["methods"]["edm"]["minus_bc"] is None
+
+
+def test_both_are_written(tmp_path):
+    made = handmade(bc=[0.8, 0.9])
+    text, values = comparison.write(made, tmp_path)
+    assert text.read_text() == markdown(made)
+    assert json.loads(values.read_text()) == as_json(made)
+    assert (text.name, values.name) == ("Ward.md", "Ward.json")
+
+
+def test_the_methods_are_those_of_the_paper_and_the_baselines():
+    assert {*BASELINES, *LEARNERS} == set(METHODS)
+    assert {method.partition(":")[0] for method in LEARNERS} == {"bc", "rcal", "dsfn", "value_dice", "edm"}
+
+
+@pytest.mark.skipif(not (SHARED / "set-a.tar.gz").is_file(), reason="the sets of the challenge are not here")
+def test_real_stays(tmp_path):
+    folder = tmp_path / "set-a"
+    folder.mkdir()
+    with tarfile.open(SHARED / "set-a.tar.gz", "r|gz") as file:
+        for member in file:
+            if member.isreg():
+                (folder / Path(member.name).name).write_bytes(file.extractfile(member).read())
+            if len(list(folder.iterdir())) == 200:
+                break
+    cohort = extract([folder], tmp_path / "a.parquet")
+    stays = read(cohort.path, schema=cohort.schema)
+    found = run("PhysioNet-2012", stays, tmp_path / "metrics", BASELINES[:3], splits=3)
+    majority, previous, logistic = (found.score(method, "auc").mean for method in BASELINES[:3])
+    assert majority == 0.5
+    assert min(previous, logistic) > 0.8
