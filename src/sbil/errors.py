@@ -3,12 +3,19 @@
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 400  # characters of a message; of a longer one the middle is left out
+
 
 class UserError(ValueError):
     """Something the user can put right: one line that says what, where and what to do.
 
-    The command line prints the line and leaves with exit status 2; a library caller catches a ValueError.
+    The command line prints the line and leaves with exit status 2; a library caller catches a ValueError. Whatever
+    stood in a name (line ends, codes for the terminal, a million letters), the message is one line that can be printed.
     """
+
+    def __init__(self, message: str) -> None:
+        line = "".join(letter if letter.isprintable() else " " for letter in message)
+        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 + 3 :]}")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:

@@ -70,7 +70,8 @@ def test_collect_train_evaluate(demos, policy, capsys):
     loaded = demonstrations.load(demos)
     assert len(loaded) == 4
     assert loaded.provenance["mode"] == "sampled"
-    assert sorted(path.name for path in policy.iterdir()) == ["metrics.csv", "policy.json", "weights.safetensors"]
+    names = ["README.md", "metrics.csv", "policy.json", "weights.safetensors"]
+    assert sorted(path.name for path in policy.iterdir()) == names
     assert (policy / "metrics.csv").read_text().splitlines()[0] == "update,policy_loss"
     main(["evaluate", str(policy), "--env", "CartPole-v1", "--episodes", "20", "--json"])
     live = json.loads(capsys.readouterr().out)
@@ -364,9 +365,9 @@ def test_a_policy_of_another_version(capsys, folder, policy):
     other = folder / "newer"
     other.mkdir()
     (other / "weights.safetensors").write_bytes((policy / "weights.safetensors").read_bytes())
-    (other / "policy.json").write_text(json.dumps({**description, "version": 2}))
+    (other / "policy.json").write_text(json.dumps({**description, "version": 3}))
     message = refusal(capsys, "evaluate", other, "--env", "CartPole-v1")
-    assert "format 2" in message
+    assert "format 3" in message
     assert "upgrade" in message
 
 

@@ -14,7 +14,7 @@ from sbil.errors import UserError
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "?")
 TRUE, FALSE = ("1", "true", "yes"), ("0", "false", "no")
 LARGEST = float(np.finfo(np.float32).max)
-WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+WHOLE = re.compile(r"-?(0|[1-9]\d{0,299})")  # Python reads no whole number of thousands of digits
 # Timestamps with a blank for the T and a zone for the Z; the first that fits all of the first batch is kept.
 FORMATS = (
     "%Y-%m-%d",
@@ -35,6 +35,11 @@ class Cells(NamedTuple):
 def is_text(column: pl.Series) -> bool:
     """Whether the cells are text, or the like."""
     return column.dtype == pl.String or isinstance(column.dtype, pl.Categorical | pl.Enum)
+
+
+def has_no_text(column: pl.Series) -> bool:
+    """Whether the cells are lists, objects, bytes or spans of time, which no text stands for."""
+    return column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary, pl.Duration)
 
 
 def numbers(column: pl.Series, decimal: str = ".") -> Cells:
@@ -83,7 +88,7 @@ def label(cell: str | None, decimal: str = ".", known: Collection[str] = ()) -> 
     text = (cell or "").strip()
     if text.lower() in MISSING and text.lower() != "none" and text not in known:
         return None
-    whole = re.fullmatch(rf"([+-]?\d+){re.escape(decimal)}0+", text)
+    whole = re.fullmatch(rf"([+-]?\d{{1,300}}){re.escape(decimal)}0+", text)
     return str(int(whole[1])) if whole else text
 
 
@@ -96,8 +101,8 @@ class Levels:
 
     def codes(self, column: pl.Series, decimal: str) -> np.ndarray:
         """[n] the number of each cell's name, -1 where it is missing."""
-        if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
-            raise UserError(f"column '{self.column}' holds lists or objects; save plain values.")
+        if has_no_text(column):
+            raise UserError(f"column '{self.column}' holds lists, objects or spans of time; save plain values.")
         texts = column.cast(pl.String)
         found = texts.unique()
         names = [label(cell, decimal, self.known) for cell in found.to_list()]
@@ -164,7 +169,8 @@ class Times:
         nothing = np.zeros(len(column), bool)
         gone = column.is_null().to_numpy()
         if column.dtype.is_integer():
-            return Cells(column.cast(pl.Int64).fill_null(0).to_numpy(), gone, nothing, nothing), "whole"
+            whole = column.cast(pl.Int64, strict=False)
+            return Cells(whole.fill_null(0).to_numpy(), gone, whole.is_null().to_numpy() & ~gone, nothing), "whole"
         if column.dtype == pl.Date or isinstance(column.dtype, pl.Datetime):
             return Cells(
                 column.cast(pl.Datetime("us")).to_physical().fill_null(0).to_numpy(), gone, nothing, nothing
@@ -205,6 +211,9 @@ def _stamped(cells: pl.Series, form: str, missing: np.ndarray) -> tuple[Cells, s
 
 def flags(column: pl.Series, decimal: str = ".") -> Cells:
     """Cells as 0 or 1: numbers, booleans, or yes and no in words."""
+    if has_no_text(column):
+        nothing = np.zeros(len(column), bool)
+        return Cells(np.zeros(len(column), np.int8), nothing, ~nothing, nothing)
     texts = column.cast(pl.String)
     found = texts.unique()
     words = pl.Series([label(cell, decimal) for cell in found.to_list()], dtype=pl.String)

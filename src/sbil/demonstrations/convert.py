@@ -434,6 +434,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
     if schema.group:
         np.save(folder / "groups.npy", _groups(read, order, schema))
     dropped = schema.missing == "drop"
+    needed = set(schema.needed)
     return {
         "observations": name,
         "schema": schema.as_json(),
@@ -443,7 +444,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
             "rows in file": len(read),
             "dropped rows": read.missing if dropped else {},
             "filled values": {} if dropped else read.missing,
-            "left out columns": [column for column in table.names if column not in schema.needed],
+            "left out columns": [column for column in table.names if column not in needed],
             "sorted rows": order.moved,
         },
     }

@@ -55,7 +55,7 @@ def sniff(sample: bytes, whole: bool) -> Dialect:
     """The dialect of a file that begins with `sample`; `whole` if there is nothing after it."""
     if not sample.strip():
         raise UserError("the file is empty.")
-    encoding = encoding_of(sample)
+    encoding = encoding_of(sample, whole)
     # What a cut leaves of the last character and the last line is no evidence.
     text = sample.decode(encoding, errors="strict" if whole else "ignore").lstrip("\ufeff")
     foreign = next((what for start, what in FOREIGN.items() if text.lstrip().encode()[:40].startswith(start)), None)
@@ -69,7 +69,7 @@ def sniff(sample: bytes, whole: bool) -> Dialect:
     return Dialect(encoding, delimiter, _decimal(lines[1:], delimiter))
 
 
-def encoding_of(sample: bytes) -> str:
+def encoding_of(sample: bytes, whole: bool = False) -> str:
     """The encoding by byte order mark, by zeros between the letters, by validity."""
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
@@ -84,18 +84,19 @@ def encoding_of(sample: bytes) -> str:
         return "utf-16-le"
     if even > 0.6 and odd < 0.1:
         return "utf-16-be"
-    if _valid(sample, "utf-8"):
+    if _valid(sample, "utf-8", cut=not whole):
         return "utf-8"
-    if not _valid(sample, "cp1252"):
+    if not _valid(sample, "cp1252", cut=False):
         raise UserError("the file is not text in UTF-8, UTF-16 or Latin-1; is it a table?")
     return "cp1252"
 
 
-def _valid(sample: bytes, encoding: str) -> bool:
+def _valid(sample: bytes, encoding: str, cut: bool) -> bool:
+    """Whether it can be decoded; where the sample is cut, its last character may be a part of one."""
     try:
         sample.decode(encoding)
     except UnicodeDecodeError as error:
-        return encoding == "utf-8" and error.start >= len(sample) - 3  # a character cut by the end of the sample
+        return cut and error.reason == "unexpected end of data"
     return True
 
 

@@ -394,7 +394,7 @@ def _complete(demonstrations: Demonstrations, drop_last: bool) -> Demonstrations
     if not drop_last:
         raise UserError(
             f"trajectory {without[0]} has no state after its last action, and Minari needs one; leave such actions out "
-            "with drop_last."
+            "with drop_last (--drop-last)."
         )
     kept = [i for i, trajectory in enumerate(trajectories) if trajectory.has_last_observation or len(trajectory) > 1]
     if not kept:

@@ -131,6 +131,8 @@ def _plain(path: Path) -> Demonstrations:
             raise UserError(f"the array '{name}' has shape {array.shape}; one entry for each action is needed.")
     if not len(taken):
         raise UserError("there are no actions in it.")
+    if not np.isfinite(arrays.get("episodes", taken)).all() or not np.isfinite(taken).all():
+        raise UserError("the arrays 'actions' and 'episodes' must hold finite numbers.")
     if seen.dtype != np.uint8:
         with np.errstate(over="ignore"):
             seen = seen.astype(np.float32)
@@ -142,7 +144,7 @@ def _plain(path: Path) -> Demonstrations:
     ends = arrays.get("terminals", np.zeros(len(taken))) != 0
     if "episodes" in arrays:
         order = np.argsort(arrays["episodes"], kind="stable")
-        new = np.diff(arrays["episodes"][order]) != 0
+        new = arrays["episodes"][order][1:] != arrays["episodes"][order][:-1]
     else:
         order = np.arange(len(taken))
         new = ends[:-1] if "terminals" in arrays else np.ones(len(taken) - 1, bool)
@@ -237,6 +239,7 @@ def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
 def _header(content: np.ndarray) -> dict[str, Any]:
     try:
         header = json.loads(content.astype(np.uint8).tobytes(), parse_constant=_no_constant)
+        json.dumps(header, ensure_ascii=False).encode()  # half a character is JSON and no text
     except (ValueError, RecursionError):
         raise UserError("its header is not readable JSON; the file is damaged.") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:

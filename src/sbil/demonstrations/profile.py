@@ -74,7 +74,7 @@ class Tally:
         self._count(column, table.decimal)
 
     def _count(self, column: pl.Series, decimal: str) -> None:
-        if self.counts is None or column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+        if self.counts is None or cells.has_no_text(column):
             self.counts = None
             return
         counted = column.cast(pl.String).value_counts(name="n")
@@ -223,7 +223,7 @@ def _called(word: str, names: Sequence[str]) -> list[str]:
 
 def _fits(role: str, name: str, batch: Batch, table: Table) -> bool:
     column = batch.frame[name]
-    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+    if cells.has_no_text(column):
         return False
     distinct = [cells.label(cell, table.decimal) for cell in column.cast(pl.String).unique().to_list()]
     known = [cell for cell in distinct if cell is not None]

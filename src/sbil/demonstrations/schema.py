@@ -8,7 +8,6 @@ and inside policy.json.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from sbil.errors import UserError, unknown
 
 Kind = Literal["number", "category", "one-hot"]
 Missing = Literal["refuse", "mean", "last", "drop"]
+LARGEST = 3.4028234663852886e38  # of the numbers that float32 can hold
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,9 @@ class Schema:
     def load(cls, path: str | Path) -> Schema:
         """Read a schema file."""
         try:
-            return cls.from_json(json.loads(Path(path).read_bytes()))
+            content = json.loads(Path(path).read_bytes())
+            json.dumps(content, ensure_ascii=False).encode()  # half a character is JSON and no text
+            return cls.from_json(content)
         except OSError as error:
             raise UserError(f"{path}: the schema cannot be read ({error.strerror or error}).") from None
         except UserError as error:
@@ -149,9 +151,9 @@ def _column(content: Any) -> Column:
         raise unknown(f"kind of column '{content['name']}'", kind, get_args(Kind))
     if not isinstance(unit, str):
         raise UserError(f"the unit of column '{content['name']}' must be text.")
-    number = isinstance(fill, int | float) and not isinstance(fill, bool) and math.isfinite(fill)
+    number = isinstance(fill, int | float) and not isinstance(fill, bool) and abs(fill) <= LARGEST
     if not (fill is None or number):
-        raise UserError(f"the fill of column '{content['name']}' must be a finite number.")
+        raise UserError(f"the fill of column '{content['name']}' must be a number that float32 can hold.")
     levels = _words(content.get("levels", []), f"levels of column '{content['name']}'")
     return Column(content["name"], kind, levels, unit, fill)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -183,6 +182,7 @@ def _description(path: Path) -> dict[str, Any]:
         raise UserError(f"{DESCRIPTION} is larger than 1 MiB; refused.")
     try:
         description = json.loads(path.read_bytes(), parse_constant=_no_constant, object_pairs_hook=_unique)
+        json.dumps(description, ensure_ascii=False).encode()  # half a character is JSON and no text
     except (ValueError, RecursionError):
         raise UserError(f"{DESCRIPTION} is not readable JSON; the folder is damaged.") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
@@ -220,13 +220,22 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         "the list of observation names": _names(description.get("observation_names"), 0 if images else ends[0]),
         "the list of action names": _names(description.get("action_names"), ends[1]),
         "'standardised'": description.get("standardised") in ((False,) if images else (False, True)),
-        "the temperature": _positive(description.get("temperature")),
+        "the temperature": _temperature(description.get("temperature")),
         "'energies'": description.get("energies") in (False, True),
         "the schema": "schema" in description,
         "the hash of the weights": isinstance(description.get("weights_sha256"), str),
-        "the provenance": isinstance(description.get("provenance"), dict),
+        "the provenance": _sound_provenance(description.get("provenance")),
         "the list of entries": len(description) == 11 and len(network) == (5 if images else 3),
     }
+
+
+def _sound_provenance(made: Any) -> bool:
+    """Whether it says things under names, and so do those of its parts that are looked into."""
+    if not isinstance(made, dict):
+        return False
+    data = made.get("data", {})
+    parts = (made.get("settings", {}), data, data.get("provenance", {}) if isinstance(data, dict) else None)
+    return all(isinstance(part, dict) for part in parts)
 
 
 def _sound_convolutions(network: dict[str, Any]) -> bool:
@@ -246,8 +255,9 @@ def _sound_convolutions(network: dict[str, Any]) -> bool:
     return bool(last == network["sizes"][0])
 
 
-def _positive(number: Any) -> bool:
-    return isinstance(number, int | float) and type(number) is not bool and 0 < number < math.inf
+def _temperature(number: Any) -> bool:
+    """Whether logits can be divided by it: beyond these bounds they would leave float32."""
+    return isinstance(number, int | float) and type(number) is not bool and 1e-9 <= number <= 1e9
 
 
 def _names(names: Any, count: int | None) -> bool:

@@ -82,9 +82,18 @@ class Policy:
             column = np.argwhere(~np.isfinite(rows))[0][-1]
             raise UserError(f"'{self.observation_names[column]}' is not a finite number in the observation given.")
         if self.standardisation:
-            rows = self.standardisation.apply(rows)
+            with np.errstate(over="ignore"):
+                rows = self.standardisation.apply(rows)
         # XLA rounds a single row differently from many: it goes in twice, so that company changes no bit.
-        return np.asarray(_forward(self.network, np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows))[: len(rows)]
+        twice = np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
+        logits = np.asarray(_forward(self.network, twice))[: len(rows)]
+        if not np.isfinite(logits).all():
+            column = np.abs(rows[np.argwhere(~np.isfinite(logits))[0][0]]).argmax()
+            raise UserError(
+                f"the policy has no finite answer to an observation given; '{self.observation_names[column]}' is far "
+                "too large there."
+            )
+        return logits
 
     def _logits_of_images(self, images: np.ndarray, network: ConvNet) -> np.ndarray:
         if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[-3:] != network.shape:

@@ -1,0 +1,365 @@
+"""The commands on tables of decisions, from a CSV to decisions on new rows, and every refusal on the way."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fuzz
+import probes
+from probes import refusal
+from sbil.cli import main
+from sbil.cli import train as train_command
+from sbil.demonstrations import Column, Schema, read, reading
+from sbil.policy import Policy, Standardisation
+
+NAMES = ("stay", "hour", "patient", "pulse", "age", "sex", "treat", "end")
+ROLES = ("--episode", "stay", "--time", "hour", "--action", "treat", "--terminal", "end")
+MORE = ("--group", "patient", "--one-hot", "sex", "--observations", "pulse", "age", "--missing", "mean")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _here():
+    """The reader in this process, for the sake of time; tests of processes are elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_elsewhere", fuzz.in_process)
+        yield
+
+
+def rows(stays=24, shift=0.0):
+    """Two stays a patient, four hours a stay; a pulse above 80 is treated."""
+    rng = np.random.default_rng(3)
+    for stay in range(stays):
+        for hour in range(4):
+            pulse = round(rng.normal(80 + shift, 15), 1)
+            age = "" if (stay, hour) == (5, 1) else 40 + stay
+            yield [stay, hour, stay // 2, pulse, age, "mf"[stay % 2], "fluid" if pulse > 80 else "none", int(hour == 3)]
+
+
+def written(path, lines, names=NAMES):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([names, *lines])
+    return path
+
+
+def changed(path, new, place, value, row=6):
+    """A copy of a table with one other cell."""
+    with path.open(newline="") as file:
+        lines = list(csv.reader(file))
+    lines[row][lines[0].index(place)] = value
+    return written(new, lines[1:], lines[0])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="module")
+def table(folder):
+    return written(folder / "stays.csv", rows())
+
+
+@pytest.fixture(scope="module")
+def sides(folder, table):
+    """What was trained on and what was held out, by the names of the stays; the policy is written on the way."""
+    (folder / "bad.csv").write_text("stay\n3\n4\n")
+    found = {}
+
+    def spied(command, policy, training, held_out):
+        found.update(training=training.ids, held_out=held_out.ids)
+        return original(command, policy, training, held_out)
+
+    with pytest.MonkeyPatch.context() as patch:
+        original = train_command.compared
+        patch.setattr(train_command, "compared", spied)
+        words = ("train", "bc", "--data", table, *ROLES, *MORE, "--exclude", folder / "bad.csv", "--held-out", "0.4")
+        run(*words, "--calibrate", "--updates", "60", "--out", folder / "policy")
+    return found
+
+
+@pytest.fixture(scope="module")
+def policy(folder, sides):
+    return folder / "policy"
+
+
+def run(*words):
+    main([str(word) for word in words])
+
+
+def answered(capsys, *words):
+    """What a command prints as JSON."""
+    capsys.readouterr()
+    run(*words, "--json")
+    output, _ = capsys.readouterr()
+    return json.loads(output)
+
+
+# Looking
+
+
+def test_check_in_words_and_in_json(table, capsys):
+    run("check", table)
+    text = capsys.readouterr().out
+    assert "96 rows, 8 columns" in text
+    assert "next: sbil train" in text
+    found = answered(capsys, "check", table, *ROLES, *MORE)
+    assert found["rows"] == 96
+    assert found["roles"] == {
+        **{"episode": "stay", "time": "hour", "action": "treat", "terminal": "end", "group": "patient"}
+    }
+    assert found["guessed"] == []
+    assert {column["name"]: column["missing"] for column in found["columns"]}["age"] == 1
+    assert found["episodes"] == {"count": 24, "shortest": 4, "median": 4.0, "longest": 4, "of one step": 0}
+    assert sum(found["actions"].values()) == 96
+
+
+# Training
+
+
+def test_a_patient_is_on_one_side_only(sides):
+    patients = {name: {int(stay) // 2 for stay in stays} for name, stays in sides.items()}
+    assert not patients["training"] & patients["held_out"]
+    stays = {*sides["training"], *sides["held_out"]}
+    assert len(sides["training"]) + len(sides["held_out"]) == len(stays)
+    assert not stays & {"3", "4"}  # they were excluded
+    assert len(stays) < 22  # half of what was held out went to the temperature
+
+
+def test_the_policy_knows_its_table(policy, capsys):
+    made = Policy.load(policy)
+    assert made.schema is not None
+    assert made.observation_names == ("pulse", "age", "sex=f", "sex=m")
+    assert made.action_names == ("fluid", "none")
+    assert made.schema.missing == "mean"
+    fill = next(column.fill for column in made.schema.columns if column.name == "age")
+    assert fill == pytest.approx(np.mean([row[4] for row in rows() if row[4] != ""]))
+    assert made.provenance["calibration"]["temperature"] == made.temperature
+    assert "On decisions held out of training" in (policy / "README.md").read_text()
+    described = answered(capsys, "show", policy)
+    assert described["schema"]["group"] == "patient"
+    run("show", policy)
+    text = capsys.readouterr().out
+    assert "pulse, age, sex=f, sex=m" in text
+    assert "fluid, none" in text
+
+
+def test_training_refuses(table, folder, policy, capsys):
+    words = ("train", "bc", "--data", table, "--updates", "2", "--out", folder / "never")
+    assert "which column holds the action" in refusal(capsys, *words)
+    assert "did you mean 'treat'" in refusal(capsys, *words, "--action", "treet")
+    assert "column 'age'" in refusal(capsys, *words, *ROLES)  # a missing value
+    assert "--missing" in refusal(capsys, *words, *ROLES, "--missing", "guess")
+    assert "--held-out" in refusal(capsys, *words, *ROLES, "--calibrate")
+    assert "between 0 and 1" in refusal(capsys, *words, *ROLES, *MORE, "--held-out", "1.5")
+    assert "two roles" in refusal(capsys, *words, "--action", "treat", "--episode", "treat")
+    assert "no such file" in refusal(capsys, *words[:2], "--data", folder / "none.csv", *words[4:], *ROLES)
+    (folder / "strange.csv").write_text("99\n")
+    assert "not in the data" in refusal(capsys, *words, *ROLES, *MORE, "--exclude", folder / "strange.csv")
+    assert "--exclude" in refusal(capsys, *words, *ROLES, *MORE, "--exclude", folder / "none.csv")
+    (folder / "all.csv").write_text("\n".join(map(str, range(24))))
+    assert "no episode is left" in refusal(capsys, *words, *ROLES, *MORE, "--exclude", folder / "all.csv")
+    (folder / "schema.json").write_text('{"action": 5}')
+    assert "'action' of a schema" in refusal(capsys, *words, "--schema", folder / "schema.json")
+    secret = changed(table, folder / "secret.csv", "pulse", fuzz.CANARY)
+    line = refusal(capsys, *words[:2], "--data", secret, *words[4:], *ROLES, *MORE)
+    assert "line 7, column 'pulse'" in line
+    assert fuzz.CANARY not in line
+    assert "exists already" in refusal(capsys, *words[:-1], policy, *ROLES, *MORE)
+    assert not (folder / "never").exists()
+
+
+# Scoring
+
+
+def test_evaluate_and_compare(table, policy, folder, capsys):
+    alone = answered(capsys, "evaluate", policy, "--data", table)
+    assert alone["steps"] == 96
+    assert {row["method"] for row in alone["compared"]} > {"bc"}
+    assert "nearest" not in json.dumps(alone["familiarity"])
+    other = written(folder / "other.csv", rows(8, shift=60))
+    words = ("evaluate", policy, "--data", table, "--training", table, "--another", other)
+    both = answered(capsys, *words)
+    assert both["accuracy"] == alone["accuracy"]
+    assert "another" in json.dumps(both["familiarity"])
+    run(*words)
+    text = capsys.readouterr().out
+    assert "another population" in text
+    assert "give --training" not in text
+    out = folder / "compared.json"
+    words = ("compare", "--data", table, *ROLES, *MORE, "--algorithms", "bc", "--folds", "2", "--updates", "5")
+    found = answered(capsys, *words, "--out", out)
+    assert found == json.loads(out.read_text())
+    assert (found["episodes"], found["decisions"], found["folds"]) == (24, 96, 2)
+    assert "bc" in {row["method"] for row in found["compared"]}
+
+
+def test_scoring_refuses(table, policy, folder, capsys):
+    unknown = changed(table, folder / "unknown.csv", "treat", "surgery")
+    assert "the action 'surgery' is not in the schema" in refusal(capsys, "evaluate", policy, "--data", unknown)
+    assert "--env" in refusal(capsys, "evaluate", policy)
+    assert "no such policy" in refusal(capsys, "evaluate", folder / "none", "--data", table)
+    narrow = written(folder / "narrow.csv", [row[:3] + row[4:] for row in rows()], NAMES[:3] + NAMES[4:])
+    assert "'pulse'" in refusal(capsys, "evaluate", policy, "--data", table, "--another", narrow)
+    words = ("compare", "--data", table, *ROLES, *MORE)
+    assert "folds must be 2 to 12" in refusal(capsys, *words, "--folds", "13")
+    assert "unknown algorithm" in refusal(capsys, *words, "--algorithms", "edm,magic")
+
+
+# Deciding
+
+
+def test_predict(table, policy, folder, capsys):
+    out = folder / "decisions.csv"
+    counted = answered(capsys, "predict", policy, "--data", table, "--out", out)
+    assert counted["rows"] == sum(counted["actions"].values()) == 96
+    decided = pl.read_csv(out)
+    assert decided["row"].to_list() == list(range(2, 98))
+    assert decided.columns[:4] == ["row", "stay", "hour", "action"]
+    sums = decided["probability of fluid"] + decided["probability of none"]
+    np.testing.assert_allclose(sums.to_numpy(), 1, atol=1e-5)
+    certain = decided.filter((pl.col("probability of fluid") - 0.5).abs() > 1e-3)
+    assert (certain["action"] == "fluid").to_list() == (certain["probability of fluid"] > 0.5).to_list()
+
+    before = out.read_bytes()
+    assert "exists already" in refusal(capsys, "predict", policy, "--data", table, "--out", out)
+    assert out.read_bytes() == before
+
+    # Columns in another order, without the decisions and with others beside them, are the same columns.
+    turned = written(
+        folder / "turned.csv",
+        [[row[5], row[4], "x", row[3], row[1], row[0]] for row in rows()],
+        ("sex", "age", "note", "pulse", "hour", "stay"),
+    )
+    run("predict", policy, "--data", turned, "--out", out, "--overwrite")
+    assert out.read_bytes() == before
+
+    run("predict", policy, "--data", table, "--out", folder / "decisions.parquet")
+    parquet = pl.read_parquet(folder / "decisions.parquet")
+    assert parquet.columns == decided.columns
+    assert parquet["action"].to_list() == decided["action"].to_list()
+    np.testing.assert_allclose(parquet["energy"].to_numpy(), decided["energy"].to_numpy(), atol=1e-5)
+
+
+def test_predict_flags_what_is_unfamiliar(table, policy, folder, capsys):
+    words = ("predict", policy, "--data", table, "--out", folder / "flagged.csv", "--overwrite", "--unfamiliar")
+    flagged = [answered(capsys, *words, percentile)["unfamiliar"] for percentile in (0, 50, 99, 100)]
+    assert flagged == sorted(flagged, reverse=True)
+    assert flagged[0] > 80
+    assert flagged[-1] == 0
+    assert pl.read_csv(folder / "flagged.csv")["unfamiliar"].to_list() == [False] * 96
+    assert "0 to 100" in refusal(capsys, *words, "101")
+    assert "--unfamiliar" in refusal(capsys, *words, "many")
+
+
+def test_predict_refuses(table, policy, folder, capsys):
+    def refused(data, out="never.csv"):
+        return refusal(capsys, "predict", policy, "--data", data, "--out", folder / out)
+
+    narrow = written(folder / "thin.csv", [row[:3] + row[4:] for row in rows()], NAMES[:3] + NAMES[4:])
+    assert "there is no column 'pulse'" in refused(narrow)
+    assert "the level 'x' is not in the schema" in refused(changed(table, folder / "level.csv", "sex", "x"))
+    line = refused(changed(table, folder / "cell.csv", "age", fuzz.CANARY))
+    assert "line 7, column 'age'" in line
+    assert fuzz.CANARY not in line
+    assert ".csv or .parquet" in refused(table, "never.xlsx")
+    assert "no such file" in refused(folder / "none.csv")
+    gap = changed(table, folder / "gap.csv", "pulse", "NA")
+    words = ("predict", policy, "--data", gap, "--out", folder / "filled.csv", "--overwrite", "--missing")
+    assert "column 'pulse': missing value" in refusal(capsys, *words, "refuse")
+    assert "missing values 'guess'" in refusal(capsys, *words, "guess")
+    assert answered(capsys, *words, "drop")["rows"] == 94
+    assert answered(capsys, *words, "mean")["rows"] == 96
+    assert not (folder / "never.csv").exists()
+    probes_policy = folder / "plain"
+    Policy(probes.network(2, 3, 2), ("a", "b"), ("0", "1"), None, {}).save(probes_policy)
+    line = refusal(capsys, "predict", probes_policy, "--data", table, "--out", folder / "never.csv")
+    assert "not trained on a table" in line
+
+
+def test_names_that_look_like_formulas_are_harmless(folder, capsys):
+    """A spreadsheet must not run them, and our reader must read them."""
+    schema = Schema("=do", (Column("@pulse"), Column("-age")), ("+up", "=1+1"), episode="=stay")
+    names = schema.observation_names, schema.actions
+    scaling = Standardisation(np.zeros(2, np.float32), np.ones(2, np.float32))
+    made = Policy(probes.network(2, 4, 2), *names, scaling, {"algorithm": "bc"}, schema=schema)
+    made.save(folder / "formulas")
+    lines = [[stay, pulse, 1.5] for stay in ("=cmd|' /C calc'!A0", "@x", "-7", "plain") for pulse in (-2, 2)]
+    data, out = written(folder / "formulas.csv", lines, ("=stay", "@pulse", "-age")), folder / "harmless.csv"
+    run("predict", folder / "formulas", "--data", data, "--out", out)
+    capsys.readouterr()
+    with out.open(newline="") as file:
+        cells = [cell for line in csv.reader(file) for cell in line]
+    texts = [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert all(set(cell) <= set("-.0123456789e+") for cell in texts), texts  # numbers, the energies, say
+    assert {"'=stay", "'=cmd|' /C calc'!A0", "'@x", "plain"} <= set(cells)
+    back = read(out, action="action", episode="'=stay", observations=["energy"])
+    assert len(back) == 4
+    assert set(back.action_names) <= {"'+up", "'=1+1"}
+
+
+# Handing on
+
+
+def test_export(policy, folder, capsys):
+    words = ("export", policy, "--onnx", folder / "policy.onnx")
+    said = answered(capsys, *words)
+    assert said["observation"] == ["pulse", "age", "sex=f", "sex=m"]
+    before = (folder / "policy.onnx").read_bytes()
+    assert "exists already" in refusal(capsys, *words)
+    run(*words, "--overwrite")
+    assert (folder / "policy.onnx").read_bytes() == before
+    assert "no such policy" in refusal(capsys, "export", folder / "none", "--onnx", folder / "never.onnx")
+    assert "no such policy" in refusal(capsys, "show", folder / "none")
+    empty = folder / "empty"
+    empty.mkdir()
+    assert "not a policy folder" in refusal(capsys, "show", empty)
+
+
+def test_demonstrations_go_to_minari_and_come_back(table, folder, capsys):
+    pytest.importorskip("h5py")
+    words = ("demos", "export", table, *ROLES, *MORE, "--minari", "wards/stays-v0", "--folder", folder / "datasets")
+    assert "--drop-last" in refusal(capsys, *words)
+    run(*words, "--drop-last")
+    capsys.readouterr()
+    back = read(f"minari:{folder / 'datasets' / 'wards' / 'stays-v0'}")
+    roles = {"episode": "stay", "time": "hour", "action": "treat", "terminal": "end", "group": "patient"}
+    here = read(table, **roles, one_hot=["sex"], observations=["pulse", "age"], missing="mean")
+    assert back.observation_names == here.observation_names
+    assert back.action_names == here.action_names
+    assert len(back) == len(here)
+    for one, other in zip(back.trajectories, here.trajectories, strict=True):
+        np.testing.assert_array_equal(one.observations, other.observations)
+        np.testing.assert_array_equal(one.actions, other.actions[:-1])
+    assert "exists already" in refusal(capsys, *words, "--drop-last")
+    assert "group/name-v0" in refusal(capsys, *words[:-3], "../up", "--folder", folder / "datasets", "--drop-last")
+    found = answered(capsys, "check", f"minari:{folder / 'datasets' / 'wards' / 'stays-v0'}")
+    assert found["rows"] == 72
+    assert "no such Minari dataset" in refusal(capsys, "check", "minari:wards/none-v0")
+
+
+def test_agents_that_cannot_be_imported(table, folder, capsys):
+    words = ("--out", folder / "agent")
+    for name, content in {
+        "empty.zip": b"",
+        "noise.zip": b"PK\3\4" + bytes(90),
+        "table.zip": table.read_bytes(),
+    }.items():
+        (folder / name).write_bytes(content)
+        assert name in refusal(capsys, "demos", "import", folder / name, *words)
+    (folder / "empty archive.zip").write_bytes(_archive())
+    assert "empty archive.zip" in refusal(capsys, "demos", "import", folder / "empty archive.zip", *words)
+    assert "none.zip" in refusal(capsys, "demos", "import", folder / "none.zip", *words)
+    assert not (folder / "agent").exists()
+
+
+def _archive():
+    import zipfile
+
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("data", "{}")
+    return content.getvalue()
