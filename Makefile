@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint types pages bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/sbil quickstart
@@ -14,10 +14,14 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 --ignore tests/experiments/test_ray.py
 	$(BIN)/python -m pytest -q tests/experiments/test_ray.py
 
-lint: $(VENV)/.dev
+lint: types pages
+
+types: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+pages: $(VENV)/.dev
 	$(BIN)/python results/publish.py --check
 
 bench: $(VENV)/.bench

@@ -1,6 +1,6 @@
 """Tiny finite problems with known answers, and small data that has every kind of trajectory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,3 +149,11 @@ def refusal(capsys, *words: object) -> str:
     assert error.count("\n") == 1, error
     assert "Traceback" not in error
     return error
+
+
+SLOW = ("dsfn", "tril", "value_dice", "value_dice_exact")  # to compile
+
+
+def by_speed(names: Iterable[str]) -> list[Any]:
+    """Algorithms as parameters of a test; those that take long to compile are for releases."""
+    return [pytest.param(name, marks=[pytest.mark.release] if name in SLOW else []) for name in names]

@@ -94,10 +94,10 @@ def learner(request):
     return _CASES.setdefault(request.param, Case(request.param))
 
 
-def fields(kind=None):
-    """(algorithm, field) for every field of every Config, or those of one type."""
+def fields(kind=None, slow=()):
+    """(algorithm, field) for every field of every Config, or those of one type; `slow` marks what compiles long."""
     return [
-        pytest.param(name, field.name, id=f"{name}-{field.name}")
+        pytest.param(name, field.name, id=f"{name}-{field.name}", marks=slow if name in probes.SLOW else ())
         for name, entry in ALGORITHMS.items()
         for field in dataclasses.fields(entry.config)
         if kind in (None, get_type_hints(entry.config)[field.name])
@@ -218,7 +218,7 @@ def test_sweep_over_a_setting_equals_separate_runs(name, field):
         assert_close(pick(swept.states, run), state)
 
 
-@pytest.mark.parametrize(("name", "field"), fields())
+@pytest.mark.parametrize(("name", "field"), fields(slow=pytest.mark.release))
 def test_every_setting_changes_the_result(name, field):
     case = _CASES.setdefault(name, Case(name))
     config = dataclasses.replace(case.config, **{field: another(case.config, field)})

@@ -183,7 +183,9 @@ def test_small_images_are_refused():
 LARGEST = {"trunk": (8, 4), "head": (6,), "hidden": (8, 8), "rounds": 2}
 
 
-@pytest.fixture(scope="module", params=[name for name, entry in ALGORITHMS.items() if entry.needs != "one-hot pairs"])
+@pytest.fixture(
+    scope="module", params=probes.by_speed(name for name, entry in ALGORITHMS.items() if entry.needs != "one-hot pairs")
+)
 def trained(request):
     entry = ALGORITHMS[request.param]
     config = probes.small(entry.config)

@@ -134,7 +134,9 @@ def test_folds_that_leave_nothing_to_learn_from_are_left_out():
     assert np.isfinite(found.losses).all()
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ALGORITHMS.items() if entry.needs != "one-hot pairs"])
+@pytest.mark.parametrize(
+    "name", probes.by_speed(name for name, entry in ALGORITHMS.items() if entry.needs != "one-hot pairs")
+)
 def test_every_algorithm_can_be_selected(name):
     entry = ALGORITHMS[name]
     config = probes.small(entry.config)

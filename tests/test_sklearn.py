@@ -37,8 +37,14 @@ IRIS, KIND = load_iris(return_X_y=True, as_frame=True)
 SPECIES = load_iris().target_names[KIND]
 
 
-@parametrize_with_checks(CLASSIFIERS)
+@parametrize_with_checks(CLASSIFIERS[:1])
 def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.release
+@parametrize_with_checks(CLASSIFIERS[1:])
+def test_scikit_learns_own_checks_of_edm(estimator, check):
     check(estimator)
 
 

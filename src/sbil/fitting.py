@@ -110,7 +110,7 @@ def fit_watched(
     config, selecting, selection = configs[0], share_of_work(len(configs)), None
     if len(configs) > 1:
         early = (lambda share, report: watch(selecting * share, report)) if watch else None
-        selection = select(algorithm, spec, configs, dataset, keys, updates, watch=early)
+        selection = select(algorithm, spec, configs, dataset, keys, updates, groups=demonstrations.groups, watch=early)
         config = selection.configs[0]
     late = (lambda r: watch(selecting + (1 - selecting) * r.update / r.updates, r)) if watch else None
     trained = train_many(entry.make, spec, config, dataset, keys, updates, late, checkpoint, chunk=entry.chunk)

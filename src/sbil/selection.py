@@ -47,12 +47,14 @@ class Fold(NamedTuple):
     held_out: np.ndarray
 
 
-def folds_of(dataset: Dataset, folds: int = FOLDS) -> list[Fold]:
-    """The folds of every run: whole trajectories, or stretches of the only one there is."""
+def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = None) -> list[Fold]:
+    """The folds of every run: whole trajectories (whole groups of them), or stretches of the only one there is."""
     if folds < 2:
         raise UserError(f"folds must be a whole number from 2. Got {folds}.")
     found = []
     trajectories = np.asarray(dataset.pool.trajectory)
+    if groups is not None:
+        trajectories = np.asarray(groups)[trajectories]
     for run, (indices, size) in enumerate(zip(*map(np.asarray, dataset.labelled), strict=True)):
         steps = indices[:size]
         _, number = np.unique(trajectories[steps], return_inverse=True)
@@ -73,16 +75,18 @@ def select(
     updates: int,
     *,
     folds: int = FOLDS,
+    groups: np.ndarray | None = None,
     watch: Callable[[float, Report], None] | None = None,
 ) -> Selection:
     """For every run of `dataset`, the candidate settings with the smallest log-loss on decisions held out.
 
+    groups: [trajectories of the pool], the group of each, which no fold tears apart.
     watch: called with the share of the work that is done, and the latest report.
     A run that has nothing to hold out, or would be left with data that the algorithm cannot use, takes the first
     candidate; its losses are NaN.
     """
     entry, runs = algorithms.get(algorithm), len(keys)
-    parts = [part for part in folds_of(dataset, folds) if _usable(algorithm, dataset, part)]
+    parts = [part for part in folds_of(dataset, folds, groups) if _usable(algorithm, dataset, part)]
     capacity = dataset.labelled.indices.shape[1]
     total, count = np.zeros((runs, len(candidates))), np.zeros(runs)
     for part in parts:

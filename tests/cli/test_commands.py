@@ -406,7 +406,7 @@ def test_a_full_disk(capsys, demos, folder, monkeypatch):
 
 def test_interrupt_leaves_with_130_and_goes_on(folder):
     out = folder / "interrupted"
-    words = ("quickstart", "--out", str(out), "--runs", "1", "--updates", "1000", "--episodes", "2")
+    words = ("quickstart", "--out", str(out), "--runs", "1", "--updates", "600", "--episodes", "2")
     process = start(*words)
     deadline = time.monotonic() + 200
     while not list(out.glob("cells/*.parquet")) and process.poll() is None and time.monotonic() < deadline:

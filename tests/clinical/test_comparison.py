@@ -12,6 +12,7 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
+import probes
 from sbil.clinical import comparison
 from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Comparison, Splits, as_json, estimate, markdown, run
 from sbil.clinical.physionet2012 import extract
@@ -146,12 +147,13 @@ def test_baselines_of_one_action(tmp_path):
     assert all(found.scores[method]["accuracy"] == [1.0] for method in BASELINES)
 
 
-@pytest.mark.parametrize("method", [method for method in LEARNERS if method != "dsfn"])
+@pytest.mark.parametrize("method", probes.by_speed(method for method in LEARNERS if method != "dsfn"))
 def test_every_algorithm_can_be_compared(tmp_path, method):
     found = run("Ward", DATA, tmp_path, [method], splits=2, updates=3)
     assert np.isfinite(found.scores[method]["accuracy"]).all()
 
 
+@pytest.mark.release
 def test_dsfn_can_be_compared(tmp_path):
     few = "+".join(["dsfn", "rounds=1", "warm_updates=4", "feature_updates=4", "value_updates=4"])
     found = run("Ward", DATA, tmp_path, [few], splits=2)

@@ -240,6 +240,7 @@ def test_what_a_study_refuses():
             study.study(**wrong)
 
 
+@pytest.mark.release
 @needs_package
 def test_a_small_study():
     """Two methods from 20 trajectories: both match decisions better than uniform actions do."""

@@ -54,6 +54,9 @@ class Ball:
     action_names = ("no", "yes")
     temperature = 1.0
 
+    def __init__(self, columns=3):
+        self.observation_names = tuple(f"observation_{column}" for column in range(columns))
+
     def energy(self, observations):
         return np.linalg.norm(observations, axis=1).astype(np.float32)
 
@@ -225,7 +228,7 @@ def test_an_energy_that_knows():
     held_out = table(rows, 30, np.where(right, 0, 1))
     training = table(np.random.default_rng(1).normal(size=(300, 4)), 30)
     far = np.full((50, 4), 9.0)
-    found = familiarity(Ball(), held_out, training, far, resamples=200)
+    found = familiarity(Ball(4), held_out, training, far, resamples=200)
     assert list(found.detection) == ["noise", "out_of_range", "permuted", "another"]
     for kind, least in {"noise": 0.65, "out_of_range": 0.99, "another": 1.0}.items():
         assert found.detection[kind].auroc["energy"].value >= least
@@ -240,7 +243,7 @@ def test_an_energy_that_knows():
     )
     assert "it is better at noise, one value out of range and the other table, not clearly" in found.sentence
     assert found.notes == ()
-    again = familiarity(Ball(), held_out, training, far, resamples=200)
+    again = familiarity(Ball(4), held_out, training, far, resamples=200)
     assert again == found
 
 

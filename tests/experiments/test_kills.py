@@ -15,7 +15,7 @@ import pytest
 
 from sbil.experiments.store import read_all
 
-KILLS = int(os.environ.get("SBIL_KILLS", "4"))
+KILLS = int(os.environ.get("SBIL_KILLS", "3"))
 METHODS = ",".join(f"bc+weight_decay={decay}" for decay in range(6))
 GRID = ("--env", "CartPole-v1", "--algorithms", METHODS, "--sizes", "1,2,3,4,5,6,7,8,9,10")
 TINY = ("--draws", "6", "--seeds", "1", "--updates", "20", "--episodes", "2")

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from sbil.cli.table import Table, load
+from sbil.cli.table import Table, load, tell
 
 EXAMPLES = (
     "sbil compare --data stays.csv --episode stay --time hour --action treatment --algorithms edm,rcal",
@@ -54,4 +54,5 @@ def run(command: Command) -> None:
     if command.json:
         print(json.dumps(result))
         return
+    tell(data.observation_names, data.provenance)
     show(table, f"{data.steps} decisions of {len(data)} episodes, each held out once [95 % interval over episodes]")

@@ -2,13 +2,13 @@
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from sbil.cli.table import Table, load
+from sbil.cli.table import Table, load, tell
 
 EXAMPLES = (
     "sbil evaluate policy/ --env CartPole-v1 --episodes 300",
@@ -68,27 +68,38 @@ def matched(command: Command, policy: Any) -> None:
     """Compare with recorded decisions: how well they are matched, and how well the policy knows what is new to it."""
     from sbil.cli import scores
     from sbil.demonstrations import read_observations
+    from sbil.errors import UserError
     from sbil.evaluation.agreement import agreement
     from sbil.evaluation.familiarity import familiarity
     from sbil.evaluation.matching import decided
     from sbil.fitting import fit
 
-    held_out = load(str(command.data), command, policy.schema)
+    if command.another and policy.schema is None:
+        raise UserError("--another needs a policy that was trained on a table: its columns are not known otherwise.")
+    held_out = load(str(command.data), replace(command, exclude=None), policy.schema)
     training = load(command.training, command, policy.schema) if command.training else None
     another = read_observations(command.another, policy.schema).observations if command.another else None
     found, name = scores.beside(policy, held_out), str(policy.provenance.get("algorithm", "policy"))
     if training and name != "bc":
-        found["bc"] = decided(fit("bc", training, standardise=policy.standardisation is not None), held_out)
+        same = {
+            key: policy.provenance[key]
+            for key in ("seed", "updates", "thin", "thin_offset")
+            if key in policy.provenance
+        }
+        cloned = fit("bc", training, standardise=policy.standardisation is not None, **same)
+        found["bc"] = decided(cloned, held_out)
     found[name] = made = decided(policy, held_out)
     table, result = scores.rows(found), agreement(policy, held_out)
     images = len(policy.spec.observation_shape) > 1
     familiar = None if images else familiarity(policy, held_out, training, another)
     if command.json:
-        print(json.dumps({**result, "compared": table, "familiarity": familiar.as_json() if familiar else None}))
+        more = {"familiarity": familiar.as_json() if familiar else None, **scores.by_action(made, policy.action_names)}
+        print(json.dumps({**result, "compared": table, **more}))
         return
+    tell(held_out.observation_names, held_out.provenance)
     print(
         f"{result['accuracy']:.1%} agreement on {result['steps']} recorded decisions, log-loss "
-        f"{result['log_loss']:.3f} (always the commonest action: {result['majority_accuracy']:.1%})"
+        f"{result['log_loss']:.3f} (the commonest of them: {result['majority_accuracy']:.1%})"
     )
     scores.show(table, f"{len(held_out)} episodes [95 % interval over episodes]")
     scores.show_actions(made, policy.action_names)

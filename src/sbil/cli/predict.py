@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from sbil.cli.table import tell_filled
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -16,6 +18,7 @@ EXAMPLES = (
     "sbil predict policy/ --data new.csv --out decisions.csv",
     "sbil predict policy/ --data new.parquet --out decisions.parquet --missing mean --unfamiliar 95",
 )
+OWN = ("row", "action", "energy", "percentile", "unfamiliar")  # columns that are ours
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the beginning of a formula
 
 
@@ -61,9 +64,10 @@ def run(command: Command) -> None:
     schema = policy.schema
     if command.missing:
         schema = replace(schema, missing=command.missing)  # type: ignore[arg-type]
-    table = decide(policy, read_observations(command.data, schema), command.unfamiliar)
+    rows = read_observations(command.data, schema)
+    table = decide(policy, rows, command.unfamiliar)
     files.write_bytes(command.out, written(table, command.out.suffix))
-    report(command, policy, table)
+    report(command, policy, table, rows)
 
 
 def decide(policy: "Policy", rows: Any, unfamiliar: float) -> "pl.DataFrame":
@@ -74,8 +78,8 @@ def decide(policy: "Policy", rows: Any, unfamiliar: float) -> "pl.DataFrame":
     columns: dict[str, Any] = {"row": rows.rows}
     for name, values in ((schema and schema.episode, rows.episode), (schema and schema.time, rows.time)):
         if name and values is not None:
-            columns[name] = values
-    columns["action"] = [policy.action_names[number] for number in probabilities.argmax(axis=1)]
+            columns[f"{name} of the table" if name in OWN else name] = values
+    columns["action"] = [policy.action_names[number] for number in policy.act(rows.observations)]
     columns |= {f"probability of {name}": probabilities[:, i] for i, name in enumerate(policy.action_names)}
     columns["energy"] = policy.energy(rows.observations)
     if policy.energies is not None:
@@ -96,7 +100,9 @@ def written(table: "pl.DataFrame", suffix: str) -> bytes:
     else:
         texts = [name for name, kind in table.schema.items() if kind == pl.String]
         harmless = [
-            pl.when(pl.col(name).str.slice(0, 1).is_in(FORMULAS))
+            pl.when(
+                pl.col(name).str.slice(0, 1).is_in(FORMULAS) & pl.col(name).cast(pl.Float64, strict=False).is_null()
+            )
             .then("'" + pl.col(name))
             .otherwise(pl.col(name))
             .alias(name)
@@ -108,17 +114,32 @@ def written(table: "pl.DataFrame", suffix: str) -> bytes:
     return content.getvalue()
 
 
-def report(command: Command, policy: "Policy", table: "pl.DataFrame") -> None:
+def report(command: Command, policy: "Policy", table: "pl.DataFrame", rows: Any) -> None:
     """Say what was written and how many states are unlike the training data."""
     counts = {name: int((table["action"] == name).sum()) for name in policy.action_names}
     strange = int(table["unfamiliar"].sum()) if "unfamiliar" in table.columns else None
     if command.json:
-        print(json.dumps({"out": str(command.out), "rows": len(table), "actions": counts, "unfamiliar": strange}))
+        print(
+            json.dumps(
+                {
+                    "out": str(command.out),
+                    "rows": len(table),
+                    "dropped": rows.dropped,
+                    "actions": counts,
+                    "unfamiliar": strange,
+                }
+            )
+        )
         return
     words = ", ".join(f"{name} {count}" for name, count in counts.items())
     print(f"wrote {command.out}: {len(table)} decisions ({words})")
+    if rows.dropped:
+        print(f"{rows.dropped:,} rows are left out because a value is missing")
+    tell_filled(rows.filled)
     if strange is not None:
         print(
             f"{strange} states ({strange / max(len(table), 1):.1%}) are flagged as unfamiliar: their energy is above "
             f"percentile {command.unfamiliar:g} of the training states"
         )
+    if not str(policy.provenance.get("algorithm", "")).startswith("edm"):
+        print("note: only EDM trains the energy to be low where states were seen; of other policies it says little")

@@ -54,6 +54,22 @@ def show(table: Sequence[Mapping[str, Any]], title: str) -> None:
     _print(grid)
 
 
+def by_action(made: "Decided", names: Sequence[str]) -> dict[str, Any]:
+    """A row an action, the confusion matrix and the calibration curve, as plain values."""
+    from sbil.evaluation.calibration import reliability
+    from sbil.evaluation.matching import confusion, per_action
+
+    def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
+
+    rows = zip(names, per_action(made), strict=True)
+    return {
+        "actions": [{"action": name, **plain(row._asdict())} for name, row in rows],
+        "confusion": confusion(made).tolist(),
+        "reliability": [plain(part._asdict()) for part in reliability(made)],
+    }
+
+
 def show_actions(made: "Decided", names: Sequence[str]) -> None:
     """A row an action, and which action was chosen in place of which."""
     from rich.text import Text
@@ -61,6 +77,7 @@ def show_actions(made: "Decided", names: Sequence[str]) -> None:
     from sbil.evaluation.matching import confusion, per_action
 
     if len(names) > FEW:
+        print(f"the table by action is left out: there are {len(names)} of them; --json has it")
         return
     heads = ("count", "precision", "recall", "F1", "AUC", "APR", *(f"-> {name}" for name in names))
     grid = _grid("By recorded action; right, how often each was the most probable", "recorded", heads)

@@ -1,5 +1,7 @@
 """The options that say what the columns of a table mean, shared by every command that reads one."""
 
+import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -7,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from sbil.demonstrations import Demonstrations
 
+SHOWN = 30  # names in a line
 ROLES = ("episode", "time", "action", "observations", "terminal", "group", "categories", "one_hot", "missing")
 
 
@@ -54,13 +57,34 @@ def load(data: str, table: Table, schema: Any = None) -> "Demonstrations":
     return without(found, table.exclude) if table.exclude else found
 
 
+def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:
+    """Say which columns were observed, which were not, and what became of missing values, by a table's provenance."""
+    if "rows in file" not in made:
+        return
+    shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    left = made.get("left out columns") or []
+    print(f"observed: {shown}" + (f"; left out: {', '.join(left[:SHOWN])}" if left else ""))
+    dropped = made.get("rows in file", 0) - made.get("rows", 0)
+    if dropped:
+        print(f"{dropped:,} rows were dropped because a value is missing")
+    tell_filled(made.get("filled values") or {})
+
+
+def tell_filled(filled: Mapping[str, int]) -> None:
+    """Say how many missing values were filled in, by column."""
+    if filled:
+        words = ", ".join(f"{name} {count:,}" for name, count in list(filled.items())[:SHOWN])
+        print(f"{sum(filled.values()):,} missing values were filled in ({words})")
+
+
 def without(found: "Demonstrations", path: Path) -> "Demonstrations":
     """The demonstrations without the episodes that a file names; a heading is skipped, a stranger refused."""
     from sbil.errors import UserError
 
     try:
-        lines = [line.strip().strip('"') for line in path.read_text().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = [row[0].strip() for row in csv.reader(file) if row and row[0].strip()]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"--exclude {path}: cannot be read ({error}).") from None
     if found.ids is None or found.schema is None:
         raise UserError("--exclude names episodes, and these data have none with a name; give --episode.")

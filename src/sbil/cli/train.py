@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from sbil.cli.table import ROLES, Table, load
+from sbil.cli.table import ROLES, Table, load, tell
 from sbil.version import __version__
 
 if TYPE_CHECKING:
@@ -225,6 +225,16 @@ def report(
         return
     count = int(trained.updates[-1])
     plural = "s" * (count > 1)
+    tell(policy.observation_names, policy.provenance["data"]["provenance"])
+    counts = policy.provenance.get("baselines")
+    taken = (
+        [first + sum(row[i] for row in counts["following"]) for i, first in enumerate(counts["first"])]
+        if counts
+        else []
+    )
+    unseen = [name for name, count in zip(policy.action_names, taken, strict=False) if not count]
+    if unseen:
+        print(f"never taken in training, so never learned: {', '.join(unseen)}")
     print(f"wrote {command.out} ({command.algorithm}, {count} update{plural}, {trained.seconds:.1f} s)")
     if selection:
         losses = ", ".join(
@@ -235,10 +245,11 @@ def report(
     for name, score in scores.items():
         print(
             f"{name.replace('_', '-')} decisions: {score['accuracy']:.1%} agreement on {score['steps']} steps, "
-            f"log-loss {score['log_loss']:.3f} (always the commonest action: {score['majority_accuracy']:.1%})"
+            f"log-loss {score['log_loss']:.3f} (the commonest of them: {score['majority_accuracy']:.1%})"
         )
     if command.calibrate:
         print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out")
     if table:
         show(table, f"Held-out decisions of {scores['held_out']['episodes']} episodes [95 % interval over episodes]")
-    print(f"next: sbil evaluate {command.out} --env NAME, or --data held_out.csv; sbil show {command.out}")
+    where = "--data later.csv" if policy.schema else "--env NAME, or --data held_out.npz"
+    print(f"next: sbil evaluate {command.out} {where}; sbil show {command.out}")

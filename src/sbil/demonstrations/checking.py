@@ -77,7 +77,7 @@ def check(
     categories: Sequence[str] = (),
     one_hot: Sequence[str] = (),
     units: Mapping[str, str] | None = None,
-    missing: Missing = "refuse",
+    missing: Missing | None = None,
     schema: Schema | str | Path | None = None,
 ) -> Checked:
     """Look through a table as `read` would, guess the roles that are not given, and list what is wrong.
@@ -99,7 +99,7 @@ def check(
             **({c.name: c.kind for c in roles.schema.columns if c.kind != "number"} if roles.schema else {}),
         }
         chosen = roles.observations or (tuple(c.name for c in roles.schema.columns) if roles.schema else ())
-        return _checked(name, facts, asked_for, chosen, missing)
+        return _checked(name, facts, asked_for, chosen, roles.rule)
 
 
 def _frame(demonstrations: Demonstrations, name: str) -> Any:

@@ -514,7 +514,10 @@ def rows(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
         require(column.name, table.names, "observation")
     categories = {column.name for column in schema.columns if column.kind != "number"}
     shown = {role: name for role in ("episode", "time") if (name := getattr(schema, role)) and name in table.names}
-    carry = schema.missing == "last" and "episode" in shown
+    carry = schema.missing == "last" and schema.episode is not None
+    if carry:
+        for role in ("episode", "time"):
+            require(getattr(schema, role), table.names, role)
     wanted = Wanted((*shown.values(), *sorted(categories)), shown.get("time") if carry else None)
     read = gather(table, batches, schema, wanted, folder)
     _refuse_gaps(read, schema, categories, set(shown.values()) if carry else set())
@@ -533,7 +536,12 @@ def rows(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     np.save(folder / "kept.npy", np.asarray(read.rows)[kept])
     for role, column in shown.items():
         np.save(folder / f"{role}.npy", np.asarray(read.codes[column])[kept])
-    return {"observations": name, "texts": {role: read.levels[column].names for role, column in shown.items()}}
+    return {
+        "observations": name,
+        "texts": {role: read.levels[column].names for role, column in shown.items()},
+        "rows in file": len(read),
+        "filled values": {} if schema.missing == "drop" else read.missing,
+    }
 
 
 def _refuse_gaps(read: Gathered, schema: Schema, categories: set[str], keys: set[str]) -> None:

@@ -41,6 +41,8 @@ class Rows(NamedTuple):
     rows: np.ndarray  # [n] the line of a CSV file, or the row from 1
     episode: list[str] | None  # [n] as written in the file; empty where missing
     time: list[str] | None
+    dropped: int  # rows left out because a value is missing
+    filled: dict[str, int]  # values that were missing and filled in, by column
 
 
 def read(
@@ -55,7 +57,7 @@ def read(
     categories: Sequence[str] = (),
     one_hot: Sequence[str] = (),
     units: Mapping[str, str] | None = None,
-    missing: Missing = "refuse",
+    missing: Missing | None = None,
     schema: Schema | str | Path | None = None,
 ) -> Demonstrations:
     """Read demonstrations from a table, checked; what cannot be used is refused with its row and column.
@@ -69,8 +71,8 @@ def read(
     terminal: the column that is 1 where the process itself ended with a row.
     group: the column of what a split must not tear apart.
     units: of observed columns, to be shown with their names.
-    missing: refuse; or fill with the mean of the column, which the schema keeps for later tables; or with the last
-        value of the episode, and the mean where there is none; or drop the row.
+    missing: refuse, the default; or fill with the mean of the column, which the schema keeps for later tables; or with
+        the last value of the episode, and the mean where there is none; or drop the row.
     schema: all of this, from a file or an earlier table; what is given beside it goes first. Levels and actions that it
         lists are the only ones allowed.
     """
@@ -91,11 +93,14 @@ def read_observations(source: Any, schema: Schema | str | Path) -> Rows:
     assert chosen is not None
     with asked(source, {"task": "observe", "schema": chosen.as_json()}) as (folder, result):
         texts = {role: _texts(folder, role, names) for role, names in result["texts"].items()}
+        kept = np.load(folder / "kept.npy")
         return Rows(
             _mapped(folder / result["observations"]),
-            np.load(folder / "kept.npy"),
+            kept,
             texts.get("episode"),
             texts.get("time"),
+            result["rows in file"] - len(kept),
+            result["filled values"],
         )
 
 

@@ -26,7 +26,7 @@ class Roles:
     categories: tuple[str, ...] = ()
     one_hot: tuple[str, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
-    missing: Missing = "refuse"
+    missing: Missing | None = None  # not said: the schema's rule, or refuse
     schema: Schema | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -45,6 +45,11 @@ class Roles:
         name: str | None = getattr(self, role) or (getattr(self.schema, role) if self.schema else None)
         return name
 
+    @property
+    def rule(self) -> Missing:
+        """What is done where a value is missing."""
+        return self.missing or (self.schema.missing if self.schema else "refuse")
+
     def plan(self, names: Sequence[str], numeric: Mapping[str, bool]) -> Schema:
         """The schema for a table with the columns `names`, of which some are `numeric`."""
         roles = {role: self.said(role) for role in ("action", "episode", "time", "terminal", "group")}
@@ -54,7 +59,7 @@ class Roles:
             raise UserError("a time is given and no episode; name the column of the episode (--episode), or give none.")
         for role, name in roles.items():
             require(name, names, role)
-        missing = self.schema.missing if self.schema and self.missing == "refuse" else self.missing
+        missing = self.rule
         columns = self._columns(names, numeric, {name for name in roles.values() if name})
         actions = self.schema.actions if self.schema else ()
         return Schema(columns=columns, actions=actions, missing=missing, **roles)  # type: ignore[arg-type]

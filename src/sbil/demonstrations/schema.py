@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -126,10 +126,6 @@ class Schema:
             raise UserError(f"{path}: {error}") from None
         except (ValueError, RecursionError):
             raise UserError(f"{path}: the schema is not readable JSON.") from None
-
-    def with_missing(self, missing: Missing) -> Schema:
-        """The same with another rule for missing values."""
-        return replace(self, missing=missing)
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

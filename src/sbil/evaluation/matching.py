@@ -61,7 +61,7 @@ class ActionScores(NamedTuple):
 
 def decided(policy: Policy, demonstrations: Demonstrations, thin: int = 1, thin_offset: int = 0) -> Decided:
     """The probabilities that a policy gives to the actions at every recorded decision."""
-    must_match(policy.action_names, demonstrations.action_names)
+    must_match(policy, demonstrations)
     steps = demonstrations.decisions(thin, thin_offset)
     rows = len(steps.action)
     kind = np.float32 if rows > LARGE else np.float64
@@ -94,12 +94,17 @@ def softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def must_match(policy: tuple[str, ...], demonstrations: tuple[str, ...]) -> None:
-    """Refuse demonstrations of other actions than the policy's."""
-    if policy != demonstrations:
+def must_match(policy: Policy, demonstrations: Demonstrations) -> None:
+    """Refuse demonstrations of other actions or columns than the policy's, or of its columns in another order."""
+    if policy.action_names != demonstrations.action_names:
         raise UserError(
-            f"the policy chooses among {list(policy)}, these demonstrations among {list(demonstrations)}; "
-            "bring demonstrations of the same task."
+            f"the policy chooses among {list(policy.action_names)}, these demonstrations among "
+            f"{list(demonstrations.action_names)}; bring demonstrations of the same task."
+        )
+    if policy.observation_names != demonstrations.observation_names:
+        raise UserError(
+            f"the policy sees {list(policy.observation_names)}, in these demonstrations there are "
+            f"{list(demonstrations.observation_names)}; bring the same columns in the same order."
         )
 
 

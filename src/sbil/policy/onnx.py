@@ -168,7 +168,7 @@ def _metadata(policy: Policy) -> dict[str, Any]:
         "energies": None if policy.energies is None else [float(str(number)) for number in policy.energies],
         "schema": policy.schema.as_json() if policy.schema else None,
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
-        "provenance": dict(policy.provenance),
+        "provenance": {key: value for key, value in policy.provenance.items() if key != "baselines"},  # small counts
     }
 
 

@@ -49,16 +49,23 @@ class Policy:
 
     @property
     def plain_network(self) -> Network:
-        """The network for observations as they are: the standardisation becomes a part of its first layer."""
-        if self.standardisation is None or isinstance(self.network, ConvNet):
+        """The network for observations as they are: the standardisation becomes a part of its first layer, and the
+        temperature of its last."""
+        if isinstance(self.network, ConvNet):
             return self.network
+        network = self.network
+        if self.temperature != 1:
+            cooler = jax.tree.map(lambda leaf: leaf / self.temperature, network.layers[-1])
+            network = eqx.tree_at(lambda whole: whole.layers[-1], network, cooler)
+        if self.standardisation is None:
+            return network
         mean, scale = (np.asarray(part, np.float64) for part in self.standardisation)
-        first = self.network.layers[0]
+        first = network.layers[0]
         weight = np.asarray(first.weight, np.float64) / scale[:, None]
         folded = Dense(
             jnp.asarray(weight, jnp.float32), jnp.asarray(np.asarray(first.bias) - mean @ weight, jnp.float32)
         )
-        return eqx.tree_at(lambda network: network.layers[0], self.network, folded)
+        return eqx.tree_at(lambda whole: whole.layers[0], network, folded)
 
     def logits(self, observations: ArrayLike) -> np.ndarray:
         """One logit an action for an observation [d] or for many [n, d]; images are uint8 [height, width, channels]."""
