@@ -66,8 +66,8 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
             _curve(panel, mine, [places[result.cell.size] for result in mine], styles[method])
         panel.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         panel.set_xlabel("demonstrated trajectories")
-        _score_axis(panel)
         panel.set_title(_heading(setting), fontsize=9)
+    _score_axes(panels)
     faint = Line2D([], [], color="0.5", linestyle="--", marker="o", markerfacecolor="white", markersize=5)
     faint.set_label("printed in the paper")
     _legend(figure, panels, styles, [faint] if printed else [])
@@ -114,8 +114,8 @@ def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None =
                 _level(panel, mine[0], styles[method])
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.set_xlabel("unlabelled trajectories for each labelled one")
-        _score_axis(panel)
         panel.set_title(f"{_heading(setting)}, {size} labelled", fontsize=9)
+    _score_axes(panels)
     _legend(figure, panels, styles)
     return figure
 
@@ -215,11 +215,13 @@ def _on_the_left(panel: Axes, label: str) -> None:
         panel.set_ylabel(label)
 
 
-def _score_axis(panel: Axes) -> None:
-    low, high = panel.get_ylim()
-    panel.set_ylim(min(-0.05, low), max(1.08, high))
-    panel.axhline(1, color="0.6", linewidth=1, linestyle=":")
-    _on_the_left(panel, SCORE)
+def _score_axes(panels: Sequence[Axes]) -> None:
+    """The axis that all panels share, once everything is drawn: what one panel shows below 0 is cut off in none."""
+    low, high = panels[0].get_ylim()
+    panels[0].set_ylim(min(-0.05, low), max(1.08, high))
+    for panel in panels:
+        panel.axhline(1, color="0.6", linewidth=1, linestyle=":")
+        _on_the_left(panel, SCORE)
 
 
 def _curve(panel: Axes, results: Sequence[Result], places: Sequence[float], style: Style) -> None:
