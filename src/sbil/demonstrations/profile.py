@@ -15,7 +15,8 @@ import polars as pl
 
 from sbil.demonstrations import cells
 from sbil.demonstrations.cells import Levels, Times
-from sbil.demonstrations.convert import MOST_LEVELS, begin, is_fraction, looks_numeric
+from sbil.demonstrations.convert import begin, is_fraction, looks_numeric
+from sbil.demonstrations.gathering import MOST_LEVELS
 from sbil.demonstrations.roles import Roles, require
 from sbil.demonstrations.table import Batch, Table
 
