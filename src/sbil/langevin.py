@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,18 +13,75 @@ Energy = Callable[[State], Float[Array, " chains"]]
 Number = float | Array
 
 
-def chain(key: PRNGKeyArray, energy: Energy, states: State, length: int, step_size: Number, noise: Number) -> State:
+class Box(NamedTuple):
+    """Between which values each coordinate of a chain must stay."""
+
+    low: Float[Array, "*observation"]
+    high: Float[Array, "*observation"]
+
+
+def chain(
+    key: PRNGKeyArray,
+    energy: Energy,
+    states: State,
+    length: int,
+    step_size: Number,
+    noise: Number,
+    within: Box | None = None,
+) -> State:
     """Run every chain for `length` steps of s <- s - step_size * dE/ds + noise * N(0, I).
 
-    The stationary law is near exp(-E / T) with temperature T = noise^2 / (2 * step_size).
+    The stationary law is near exp(-E / T) with temperature T = noise^2 / (2 * step_size). Both numbers may be one a
+    coordinate, as long as T is the same for all. A step that would leave `within` ends at its border.
     """
     gradient = jax.grad(lambda states: energy(states).sum())
 
     def step(states: State, key: PRNGKeyArray) -> tuple[State, None]:
         jolt = jax.random.normal(key, states.shape)
-        return states - step_size * gradient(states) + noise * jolt, None
+        states = states - step_size * gradient(states) + noise * jolt
+        return (states if within is None else jnp.clip(states, *within)), None
 
     states, _ = jax.lax.scan(step, states, jax.random.split(key, length))
+    return states
+
+
+def adjusted_chain(
+    key: PRNGKeyArray,
+    energy: Energy,
+    states: State,
+    length: int,
+    step_size: Number,
+    noise: Number,
+    within: Box | None = None,
+) -> State:
+    """The same steps, each made or not as Metropolis and Hastings say: the stationary law is exp(-E / T) exactly.
+
+    Roberts and Tweedie (1996). A step that would leave `within` is not made.
+    """
+    both = jax.vmap(jax.value_and_grad(lambda state: energy(state[None])[0]))
+    temperature = jnp.broadcast_to(noise**2 / (2 * step_size), states.shape[1:]).ravel()[0]
+
+    def log_law(there: State, here: State, gradient: State) -> Array:
+        return -(((there - here + step_size * gradient) / noise) ** 2).sum(axis=range(1, here.ndim)) / 2
+
+    def step(carry: tuple[State, Array, State], key: PRNGKeyArray) -> tuple[tuple[State, Array, State], None]:
+        here, level, gradient = carry
+        jolt, whether = jax.random.split(key)
+        there = here - step_size * gradient + noise * jax.random.normal(jolt, here.shape)
+        new_level, new_gradient = both(there)
+        chance = (level - new_level) / temperature
+        chance += log_law(here, there, new_gradient) - log_law(there, here, gradient)
+        go = jnp.log(jax.random.uniform(whether, chance.shape)) < chance
+        if within is not None:
+            go &= ((there >= within.low) & (there <= within.high)).all(axis=range(1, there.ndim))
+        moved = go.reshape(-1, *(1 for _ in here.shape[1:]))
+        return (
+            jnp.where(moved, there, here),
+            jnp.where(go, new_level, level),
+            jnp.where(moved, new_gradient, gradient),
+        ), None
+
+    (states, _, _), _ = jax.lax.scan(step, (states, *both(states)), jax.random.split(key, length))
     return states
 
 
@@ -62,9 +120,21 @@ def sample(
     start_key, chain_key = jax.random.split(key)
     # One call of the generator, for each costs time to compile and to run: slot, restart, fresh state.
     draws = jax.random.uniform(start_key, (count, 2 + math.prod(low.shape)))
-    chosen = slots(draws[:, 0], len(buffer))
-    renewed = (draws[:, 1] < restart).reshape(count, *(1 for _ in low.shape))
     fresh = uniform(draws[:, 2:].reshape(count, *low.shape), low, high)
-    states = jnp.where(renewed, fresh, buffer[chosen].astype(fresh.dtype))
+    chosen, states = resume(draws[:, :2], buffer, fresh, restart)
     states = jax.lax.stop_gradient(chain(chain_key, energy, states, length, step_size, noise))
-    return states, buffer.at[chosen].set(states.astype(buffer.dtype), unique_indices=True)
+    return states, put_back(buffer, chosen, states)
+
+
+def resume(
+    draws: Float[Array, "chains 2"], buffer: Float[Array, "size *observation"], fresh: State, restart: Number
+) -> tuple[Int[Array, " chains"], State]:
+    """(slots, states) of the chains to continue: those of the buffer, or fresh ones with probability `restart`."""
+    chosen = slots(draws[:, 0], len(buffer))
+    renewed = (draws[:, 1] < restart).reshape(len(draws), *(1 for _ in fresh.shape[1:]))
+    return chosen, jnp.where(renewed, fresh, buffer[chosen].astype(fresh.dtype))
+
+
+def put_back(buffer: Float[Array, "size *observation"], chosen: Int[Array, " chains"], states: State) -> Array:
+    """The buffer with the states of its continued chains."""
+    return buffer.at[chosen].set(states.astype(buffer.dtype), unique_indices=True)

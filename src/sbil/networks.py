@@ -40,13 +40,19 @@ class Dense(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """A fully connected network with a linear output; its leaves are arrays only, so vmap applies as it is."""
+    """A fully connected network with a linear output; its leaves are arrays only, so vmap applies as it is.
+
+    With a `level`, the energy is an output of its own: the logits are log-softmax of the output, plus minus-energy.
+    """
 
     layers: tuple[Dense, ...]
     activation: str = eqx.field(static=True)
+    level: Dense | None = None  # from the features below the output to -E
 
     def __call__(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch outputs"]:
-        return self.layers[-1](self.features(x, self.depth - 1))
+        features = self.features(x, self.depth - 1)
+        outputs = self.layers[-1](features)
+        return outputs if self.level is None else jax.nn.log_softmax(outputs) + self.level(features)
 
     def features(self, x: Float[Array, "*batch inputs"], depth: int) -> Float[Array, "*batch features"]:
         """What the first `depth` layers make of x, each followed by the activation."""

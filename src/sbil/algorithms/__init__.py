@@ -12,6 +12,7 @@ from sbil.algorithms import dsfn as _dsfn
 from sbil.algorithms import edm as _edm
 from sbil.algorithms import edm_exact as _edm_exact
 from sbil.algorithms import edm_metropolis as _edm_metropolis
+from sbil.algorithms import edm_robust as _edm_robust
 from sbil.algorithms import rcal as _rcal
 from sbil.algorithms import tril as _tril
 from sbil.algorithms import value_dice as _value_dice
@@ -23,6 +24,7 @@ from sbil.algorithms.dsfn import DSFNConfig, dsfn
 from sbil.algorithms.edm import EDMConfig, edm
 from sbil.algorithms.edm_exact import EDMExactConfig, edm_exact
 from sbil.algorithms.edm_metropolis import EDMMetropolisConfig, edm_metropolis
+from sbil.algorithms.edm_robust import EDMRobustConfig, edm_robust
 from sbil.algorithms.rcal import RCALConfig, rcal
 from sbil.algorithms.tril import TRILConfig, tril
 from sbil.algorithms.value_dice import ValueDICEConfig, value_dice
@@ -36,6 +38,7 @@ KOSTRIKOV = "Kostrikov, Nachum and Tompson (2020)"
 ALGORITHMS: dict[str, Entry] = {
     "bc": Entry(bc, BCConfig, _bc.PRESETS, "pairs", "Pomerleau (1991)"),
     "edm": Entry(edm, EDMConfig, _edm.PRESETS, "pairs", JARRETT, uses_states=True),
+    "edm_robust": Entry(edm_robust, EDMRobustConfig, _edm_robust.PRESETS, "pairs", JARRETT, uses_states=True),
     "edm_exact": Entry(
         edm_exact, EDMExactConfig, _edm_exact.PRESETS, "one-hot pairs", f"{JARRETT}, without samples", uses_states=True
     ),
@@ -136,8 +139,9 @@ def one_hot(dataset: Dataset) -> bool:
 
 
 __all__ = [
-    "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig", "EDMMetropolisConfig", "Entry",
-    "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc",
-    "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis", "get", "majority", "one_hot", "random",
-    "rcal", "require", "settings_of", "tril", "updates_for", "value_dice", "value_dice_exact",
+    "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig", "EDMMetropolisConfig",
+    "EDMRobustConfig", "Entry", "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig", "ValueDICEConfig",
+    "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis",
+    "edm_robust", "get", "majority", "one_hot", "random", "rcal", "require", "settings_of", "tril", "updates_for",
+    "value_dice", "value_dice_exact",
 ]  # fmt: skip

@@ -51,9 +51,12 @@ class Cell:
     updates: int = 10_000
     episodes: int = 300
     unlabelled: int = 0  # further trajectories of which the states are shown, and no decision
+    every_state: bool = False  # whether states are shown whose decision is thinned away
+    seed: int = 0  # of the demonstrations, their draws and the networks: another makes everything anew
 
     def __post_init__(self) -> None:
-        least = {"thin": 1, "size": 1, "draws": 1, "initialisations": 1, "updates": 1, "episodes": 1, "unlabelled": 0}
+        least = {"thin": 1, "size": 1, "draws": 1, "initialisations": 1, "updates": 1, "episodes": 1}
+        least |= {"unlabelled": 0, "seed": 0}
         for name, low in least.items():
             value = getattr(self, name)
             if value < low:
@@ -64,7 +67,9 @@ class Cell:
 
     def __str__(self) -> str:
         states = f" +{self.unlabelled} unlabelled" if self.unlabelled else ""
-        return f"{self.setting} {self.method} n={self.size}{states}"
+        states += " every state" if self.every_state else ""
+        seed = f" seed {self.seed}" if self.seed else ""
+        return f"{self.setting} {self.method} n={self.size}{states}{seed}"
 
     @property
     def setting(self) -> str:
@@ -97,17 +102,18 @@ class Cell:
         pool = environments.get(self.environment).demonstrations
         if self.size + self.unlabelled > pool:
             raise UserError(f"{self.environment} has {pool} demonstrations to draw from. Got {self}.")
-        if self.unlabelled and not algorithms.get(self.method.algorithm).uses_states:
+        if (self.unlabelled or self.every_state) and not algorithms.get(self.method.algorithm).uses_states:
             raise UserError(f"{self.method.algorithm} learns nothing from unlabelled states; leave it out with them.")
         settings = [settings_of(config) for config in self.candidates.values()]
         expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
         environments.scale(self.environment, self.demonstrator, self.mode)
-        content = [__version__, asdict(self), settings, expert, pool, FOLDS]
+        asked = {name: value for name, value in asdict(self).items() if value or name not in ("every_state", "seed")}
+        content = [__version__, asked, settings, expert, pool, FOLDS]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=8)
-def demonstrations_for(environment: str, demonstrator: str, mode: str) -> Any:
+def demonstrations_for(environment: str, demonstrator: str, mode: str, seed: int = 0) -> Any:
     """The pool that the draws of an experiment are taken from, collected anew."""
     from sbil import demonstrators, environments
 
@@ -118,7 +124,7 @@ def demonstrations_for(environment: str, demonstrator: str, mode: str) -> Any:
         task,
         policy,
         task.demonstrations,
-        seed=0,
+        seed=seed,
         greedy=mode == "greedy",
         provenance={"demonstrator": demonstrator},
     )

@@ -16,6 +16,8 @@ class Experiment:
     thin: int = 1
     sizes: tuple[int, ...] = SIZES
     unlabelled: tuple[int, ...] = (0,)  # further trajectories of which only states are shown
+    every_state: bool = False  # whether states are shown whose decision is thinned away
+    seed: int = 0
     draws: int = 10
     initialisations: int = 5
     updates: int | None = None  # without, what the preset of each method asks for
@@ -36,6 +38,8 @@ class Experiment:
                 updates=updates_for(method, self.updates),
                 episodes=self.episodes,
                 unlabelled=unlabelled,
+                every_state=self.every_state,
+                seed=self.seed,
             )
             for demonstrator, mode in self.demonstrators
             for method in self.methods

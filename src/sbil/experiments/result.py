@@ -13,6 +13,7 @@ from sbil.errors import UserError
 from sbil.experiments.cell import Cell, Method
 
 METRIC = "metric_"  # the columns of training diagnostics start with this
+HELD_OUT = "held_out_"  # those of how well decisions were met that the run has not seen
 SECONDS = ("selection", "training", "evaluation")
 CELL_COLUMNS: dict[str, Any] = {
     "environment": pl.String,
@@ -27,6 +28,7 @@ CELL_COLUMNS: dict[str, Any] = {
     "episodes": pl.Int32,
     "unlabelled": pl.Int32,
 }
+LATER_COLUMNS: dict[str, Any] = {"every_state": pl.Boolean, "seed": pl.Int32}  # of a cell; older files lack them
 RUN_COLUMNS: dict[str, Any] = {
     "fingerprint": pl.String,  # of the cell
     "draw": pl.Int32,
@@ -60,6 +62,7 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict)  # of the whole cell
     made_by: dict[str, Any] = field(default_factory=dict)  # versions, device, commit
     fingerprint: str = ""
+    held_out: dict[str, np.ndarray] = field(default_factory=dict)  # [runs], log-loss and error a decision
 
     @property
     def scores(self) -> np.ndarray:
@@ -89,7 +92,7 @@ class Result:
     def table(self) -> pl.DataFrame:
         """One row a run."""
         cell, count = self.cell, len(self.cell.runs)
-        shared = {name: getattr(cell, name) for name in CELL_COLUMNS} | {"method": str(cell.method)}
+        shared = {name: getattr(cell, name) for name in (*CELL_COLUMNS, *LATER_COLUMNS)} | {"method": str(cell.method)}
         low, high = self.scale
         rows: dict[str, Any] = {
             **{name: [value] * count for name, value in shared.items()},
@@ -109,23 +112,29 @@ class Result:
             "made_by": [json.dumps(self.made_by, sort_keys=True)] * count,
             **{f"{METRIC}{name}": list(values.astype(np.float32)) for name, values in sorted(self.curves.items())},
         }
+        rows |= {f"{HELD_OUT}{name}": values for name, values in sorted(self.held_out.items())}
         diagnostics = {f"{METRIC}{name}": pl.List(pl.Float32) for name in sorted(self.curves)}
-        return pl.DataFrame(rows, schema={**CELL_COLUMNS, **RUN_COLUMNS, **diagnostics})
+        held_out = {f"{HELD_OUT}{name}": pl.Float64 for name in sorted(self.held_out)}
+        return pl.DataFrame(rows, schema={**CELL_COLUMNS, **LATER_COLUMNS, **RUN_COLUMNS, **diagnostics, **held_out})
 
 
 def results_in(table: pl.DataFrame) -> Iterator[Result]:
     """The cells of a table with one row a run, in the order in which they stand."""
-    for group in table.partition_by([*CELL_COLUMNS, "fingerprint"], maintain_order=True):
+    for name, kind in LATER_COLUMNS.items():
+        column = pl.col(name) if name in table.columns else pl.lit(None)
+        table = table.with_columns(column.cast(kind).fill_null(0).alias(name))
+    for group in table.partition_by([*CELL_COLUMNS, *LATER_COLUMNS, "fingerprint"], maintain_order=True):
         yield _result(group)
 
 
 def _result(table: pl.DataFrame) -> Result:
     first = table.row(0, named=True)
-    fields = {name: first[name] for name in CELL_COLUMNS if name != "method"}
+    fields = {name: first[name] for name in (*CELL_COLUMNS, *LATER_COLUMNS) if name != "method"}
     cell = Cell(method=Method.parse(first["method"]), **fields)
     if list(zip(table["draw"], table["initialisation"], strict=True)) != cell.runs:
         raise UserError(f"the runs of {cell} are not all there, or not in order")
     metrics = [name for name in table.columns if name.startswith(METRIC) and first[name] is not None]
+    held_out = [name for name in table.columns if name.startswith(HELD_OUT) and first[name] is not None]
     made_by: dict[str, Any] = json.loads(first["made_by"])
     return Result(
         cell,
@@ -139,4 +148,5 @@ def _result(table: pl.DataFrame) -> Result:
         {name: float(table[f"{name}_seconds"].sum()) for name in SECONDS},
         made_by,
         first["fingerprint"],
+        {name.removeprefix(HELD_OUT): table[name].to_numpy() for name in held_out},
     )

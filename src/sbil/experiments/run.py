@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from sbil import algorithms, devices, environments, files
-from sbil.dataset import Dataset, Spec, capacity_for, make_dataset, spec_of
-from sbil.demonstrations import Demonstrations
+from sbil.dataset import Dataset, Spec
 from sbil.evaluation import Policies, call, evaluate
-from sbil.experiments.cell import SIZES, Cell, demonstrations_for
+from sbil.experiments.cell import SIZES, Cell
+from sbil.experiments.data import data_of, mismatch, unseen
 from sbil.experiments.result import Result
 from sbil.experiments.store import Store
 from sbil.keys import named
@@ -93,7 +93,7 @@ def groups(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
 
 def _program(cell: Cell) -> tuple[Any, ...]:
     """What cells that one program can train have in common."""
-    task = cell.environment, cell.thin, cell.unlabelled > 0, max(cell.size, *SIZES)
+    task = cell.environment, cell.seed, cell.unlabelled > 0 or cell.every_state, max(cell.size, *SIZES)
     candidates = list(cell.candidates.values())
     settings = cell.method if len(candidates) > 1 else jax.tree.structure(candidates)
     return *task, cell.updates, cell.episodes, cell.method.algorithm, settings
@@ -107,8 +107,9 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     spec, dataset = data_of(runs)
     algorithms.require(one.method.algorithm, dataset)
     # Names leave out the algorithm, its settings and the size: runs are paired across all of them.
-    keys = jnp.stack([named(cell.environment, draw, i) for cell, draw, i in runs])
-    starts = jnp.stack([named("evaluate", cell.environment, draw, i) for cell, draw, i in runs])
+    names = [(cell.environment, draw, i, *([cell.seed] if cell.seed else ())) for cell, draw, i in runs]
+    keys = jnp.stack([named(*name) for name in names])
+    starts = jnp.stack([named("evaluate", *name) for name in names])
     selecting = time.perf_counter()
     chosen, share = choose(cells, spec, dataset, keys, watch)
     settings = {cell: list(cell.candidates.values()) for cell in cells}
@@ -117,6 +118,8 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
     entry = algorithms.get(one.method.algorithm)
     returns, diverged_at = np.zeros((len(runs), one.episodes)), np.zeros(len(runs), int)
     curves: dict[str, np.ndarray] = {}
+    held_out = unseen(runs, dataset)
+    matched: dict[str, np.ndarray] = {}
     points = np.array([], int)
     done = 0
     room = room_for(entry.make, spec, configs[0], dataset)
@@ -137,6 +140,8 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
         policies = Policies(call, trained.states.network)
         returns[members] = evaluate(environments.get(one.environment), policies, starts[members], one.episodes)
         diverged_at[members] = trained.diverged_at
+        for name, values in mismatch(trained.states.network, held_out, members, dataset.pool).items():
+            matched.setdefault(name, np.full(len(runs), np.nan))[members] = values
         shown = evenly(len(trained.updates), POINTS)
         points = trained.updates[shown]
         for name, values in trained.metrics.items():
@@ -147,8 +152,8 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
         del trained, policies  # before the next group asks for memory
     made_by = {**versions(), "commit": commit(), **devices.describe(largest)}
     texts = [json.dumps(algorithms.settings_of(config), sort_keys=True) for config in configs]
-    names = {cell: list(cell.candidates) for cell in cells}
-    choices = [names[cell][number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
+    candidates = {cell: list(cell.candidates) for cell in cells}
+    choices = [candidates[cell][number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
     ends = np.cumsum([len(cell.runs) for cell in cells])
     slices = [slice(end - len(cell.runs), end) for cell, end in zip(cells, ends, strict=True)]
     return [
@@ -164,6 +169,7 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
             {name: value * len(cell.runs) / len(runs) for name, value in seconds.items()},
             made_by,
             cell.fingerprint,
+            {name: values[part] for name, values in matched.items()},
         )
         for cell, part in zip(cells, slices, strict=True)
     ]
@@ -183,31 +189,6 @@ def announce(cells: Sequence[Cell], watch: Watch | None) -> None:
     """Say that a group of cells is under way."""
     if watch:
         watch(cells, 0.0, Report(0, cells[0].updates, {}, np.zeros(sum(len(cell.runs) for cell in cells), bool)))
-
-
-def data_of(runs: Sequence[tuple[Cell, int, int]]) -> tuple[Spec, Dataset]:
-    """What all runs learn from: the demonstrations of every demonstrator among them in one pool."""
-    one = runs[0][0]
-    sources = list(dict.fromkeys((cell.environment, cell.demonstrator, cell.mode) for cell, _, _ in runs))
-    collected = {source: demonstrations_for(*source) for source in sources}
-    first = dict(zip(sources, np.cumsum([0, *map(len, collected.values())]).tolist(), strict=False))
-    together = Demonstrations(
-        tuple(trajectory for demonstrations in collected.values() for trajectory in demonstrations.trajectories),
-        collected[sources[0]].action_names,
-        stack=collected[sources[0]].stack,
-    )
-    draws, states = [], []
-    for cell, draw, _ in runs:
-        source = cell.environment, cell.demonstrator, cell.mode
-        drawn = first[source] + collected[source].draw(cell.size + cell.unlabelled, seed=draw)
-        draws.append(drawn[: cell.size])
-        states.append(drawn[cell.size :])
-    largest = max(*SIZES, *(cell.size for cell, _, _ in runs))
-    capacity = max(capacity_for(demonstrations, largest, one.thin) for demonstrations in collected.values())
-    dataset = make_dataset(
-        together, draws, thin=one.thin, unlabelled=states, thin_unlabelled=one.thin, capacity=capacity
-    )
-    return spec_of(together), dataset
 
 
 def choose(

@@ -1,0 +1,231 @@
+"""EDM with its remedies: the same two terms, each cure of what goes wrong with them a switch of its own.
+
+    L = L_pi + weight * R,     R = L_rho + square * L_rho^2 + penalty * (mean E(s)^2 + mean E(s~)^2)
+
+Needs pairs; uses state-only observations where there are some. Where the trouble of EDM lies and what each switch does
+about it is measured in docs/understanding_edm.md. Switches and where they come from:
+
+head        the energy is an output of its own, so that it moves the policy through what they share below it only
+estimator   how the states' law is learned: Langevin chains (Jarrett, Bica and van der Schaar 2020); noise-contrastive
+            estimation (Gutmann and Hyvarinen 2010); denoising score matching (Vincent 2011). The latter two need no
+            samples of the model, and their gradients are bounded
+penalty     keeps energies small (Du and Mordatch 2019)
+fade        the state term ends before the training does
+balance     the state term's gradient is at most so many times the policy term's
+noise       sqrt(2 * step_size) makes the chains' temperature 1 (Welling and Teh 2011); EDM's is 0.005
+scaled      steps in units of each coordinate's spread
+metropolis  steps are accepted or not, so that the chains' law is exact (Roberts and Tweedie 1996)
+bound       chains stay near the box of the demonstrated states
+start       chains start in that box, at demonstrated states, or from a normal law an action (Grathwohl et al. 2020)
+average     the policy is a running mean of the iterates (Polyak and Juditsky 1992)
+half_life   the step of Adam decays
+"""
+
+from typing import Literal, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from sbil import langevin
+from sbil.algorithms.base import Algorithm, Metrics, config, setting
+from sbil.algorithms.bc import policy_loss
+from sbil.dataset import Dataset, Spec, features_of
+from sbil.networks import Network, energy, policy_network, uniform_dense
+
+
+@config
+class EDMRobustConfig:
+    """Settings of EDM with its remedies."""
+
+    learning_rate: float = setting(1e-3, "step of Adam", open_low=True)
+    half_life: float = setting(0.0, "updates after which the step of Adam has halved; 0: it does not")
+    weight_decay: float = setting(0.0, "decoupled weight decay (AdamW coefficient)")
+    average: float = setting(0.0, "share of the running mean of the weights that an update keeps", high=1)
+    batch: int = setting(64, "pairs per update, and chains per update", "N", low=1)
+    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network")
+    head: Literal["shared", "separate"] = setting("shared", "the energy is made of the logits, or an output of its own")
+    estimator: Literal["chains", "contrastive", "score"] = setting("chains", "how the law of the states is learned")
+    weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
+    fade: float = setting(0.0, "updates after which that weight has halved; 0: it does not")
+    balance: float = setting(0.0, "most that the state term's gradient may be of the policy term's; 0: no limit")
+    square: float = setting(1.0, "weight of the squared state term (chains)")
+    penalty: float = setting(0.0, "weight of the squared energies (chains)")
+    jitter: float = setting(0.1, "noise of score matching, in standard deviations of the states", open_low=True)
+    step_size: float = setting(0.01, "Langevin step", "alpha")
+    noise: float = setting(0.01, "standard deviation of the Langevin noise", "sigma", open_low=True)
+    scaled: float = setting(
+        0.0, "steps in units of each coordinate's spread to this power: 1 so, 0 as they are", high=1
+    )
+    metropolis: bool = setting(False, "Langevin steps are accepted or not, so that their law is exact")
+    bound: float = setting(0.0, "how far beyond their box chains may go, in its widths; 0: anywhere")
+    start: Literal["box", "data", "mixture"] = setting("box", "where chains start", "U(S)")
+    chain_length: int = setting(20, "Langevin steps per update", "iota", low=1)
+    buffer_size: int = setting(10_000, "chains kept (at least the batch)", "kappa", low=1)
+    restart: float = setting(0.05, "probability that a chain starts afresh", "delta", high=1)
+
+
+class Law(NamedTuple):
+    """What is known of the demonstrated states: their box, and a normal law of them all and of those of each action."""
+
+    box: langevin.Box
+    mean: Float[Array, " inputs"]
+    spread: Float[Array, " inputs"]
+    means: Float[Array, "actions inputs"]
+    spreads: Float[Array, "actions inputs"]
+    log_share: Float[Array, " actions"]
+
+
+class EDMRobustState(NamedTuple):
+    """The network that acts, the one that learns (the same unless iterates are averaged), and the chains."""
+
+    network: Network
+    learner: Network
+    optimiser: optax.OptState
+    buffer: Float[Array, "size inputs"]
+    law: Law
+    updates: Int[Array, ""]
+
+
+def law_of(dataset: Dataset, spec: Spec) -> Law:
+    """The law of a run's labelled states; of images nothing is computed, every pixel lies in [-1, 1]."""
+    box, actions = langevin.Box(*dataset.bounds()), spec.actions
+    ones = jnp.ones((actions, features_of(spec)))
+    if dataset.pool.images:
+        return Law(box, 0 * ones[0], ones[0], 0 * ones, ones, -jnp.log(actions * ones[:, 0]))
+    rows = dataset.labelled
+    states = dataset.pool.before(rows.indices)
+    mean, spread = dataset.moments()
+    floor = jnp.where(spread > 0, 0.1 * spread, 1e-3)  # an action taken once has no spread of its own
+    taken = (dataset.pool.action[rows.indices] == jnp.arange(actions)[:, None]) & rows.mask  # [actions, rows]
+    count = taken.sum(axis=1)[:, None]
+    kept = jnp.where(rows.mask[:, None], states, 0.0)
+    means = taken @ kept / jnp.maximum(count, 1)
+    squares = jnp.where(taken[..., None], (kept - means[:, None]) ** 2, 0.0).sum(axis=1)
+    spreads = jnp.maximum(jnp.sqrt(squares / jnp.maximum(count, 1)), floor)
+    spread = jnp.maximum(spread, jnp.where(spread > 1e-6, 0.0, 1e-3))
+    return Law(box, mean, spread, means, spreads, jnp.log(count[:, 0] / rows.mask.sum()))
+
+
+def contrastive_loss(network: Network, seen: Array, noise: Array, law: Law) -> Float[Array, ""]:
+    """How badly exp(-E) tells demonstrated states from the law's own: E is learned with its constant.
+
+    Densities are those of standardised coordinates, so that energies do not depend on units.
+    """
+
+    def odds(states: Array) -> Array:
+        places = (states - law.mean) / law.spread
+        return -energy(network(states)) + (places**2 + jnp.log(2 * jnp.pi)).sum(axis=-1) / 2
+
+    return jax.nn.softplus(-odds(seen)).mean() + jax.nn.softplus(odds(noise)).mean()
+
+
+def score_loss(network: Network, seen: Array, noise: Array, jitter: Float[Array, " inputs"]) -> Float[Array, ""]:
+    """How badly -dE/ds points from a state that noise has moved back to where it was, a coordinate."""
+    slope = jax.grad(lambda states: -energy(network(states)).sum())(seen + jitter * noise)
+    return ((jitter * slope + noise) ** 2).mean() / 2
+
+
+def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
+    """EDM with its remedies as three pure functions."""
+
+    def halved(updates: Array, half_life: float | Array) -> Array:
+        return jnp.where(half_life > 0, jnp.exp2(-updates / jnp.maximum(half_life, 1e-6)), 1.0)
+
+    optimiser = optax.adamw(
+        lambda count: config.learning_rate * halved(count, config.half_life), weight_decay=config.weight_decay
+    )
+
+    def fresh(key: PRNGKeyArray, law: Law, dataset: Dataset, count: int) -> Array:
+        where, which = jax.random.split(key)
+        if config.start == "data":
+            return dataset.pool.before(dataset.labelled.sample(which, count))
+        if config.start == "box":
+            return langevin.uniform(jax.random.uniform(where, (count, features_of(spec))), *law.box)
+        action = jax.random.categorical(which, law.log_share, shape=(count,))
+        return law.means[action] + law.spreads[action] * jax.random.normal(where, (count, features_of(spec)))
+
+    def init(key: PRNGKeyArray, dataset: Dataset) -> EDMRobustState:
+        network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
+        if config.head == "separate":
+            level = uniform_dense(jax.random.fold_in(key, 2), network.output.weight.shape[0], 1)
+            network = with_level(network, level)
+        law = law_of(dataset, spec)
+        size = max(config.buffer_size, config.batch) if config.estimator == "chains" else 0
+        buffer = fresh(jax.random.fold_in(key, 1), law, dataset, size)
+        buffer = buffer.astype(jnp.float16 if dataset.pool.images else jnp.float32)
+        return EDMRobustState(network, network, optimiser.init(network), buffer, law, jnp.int32(0))
+
+    def sample(key: PRNGKeyArray, state: EDMRobustState, dataset: Dataset) -> tuple[Array, Array]:
+        """(what the demonstrated states are set against, the chains after it)."""
+        shape = config.batch, features_of(spec)
+        if config.estimator == "score":
+            return jax.random.normal(key, shape), state.buffer
+        if config.estimator == "contrastive":
+            return state.law.mean + state.law.spread * jax.random.normal(key, shape), state.buffer
+        draw, begin, go = jax.random.split(key, 3)
+        new = fresh(begin, state.law, dataset, config.batch)
+        draws = jax.random.uniform(draw, (config.batch, 2))
+        chosen, states = langevin.resume(draws, state.buffer, new, config.restart)
+        unit = state.law.spread**config.scaled
+        reach = jnp.where(config.bound > 0, config.bound, jnp.inf) * (state.law.box.high - state.law.box.low + 1e-6)
+        within = langevin.Box(state.law.box.low - reach, state.law.box.high + reach)
+        chain = langevin.adjusted_chain if config.metropolis else langevin.chain
+        states = chain(
+            go,
+            lambda states: energy(state.learner(states)),
+            states,
+            config.chain_length,
+            config.step_size * unit**2,
+            config.noise * unit,
+            within,
+        )
+        return jax.lax.stop_gradient(states), langevin.put_back(state.buffer, chosen, states)
+
+    def state_term(network: Network, seen: Array, other: Array, law: Law) -> tuple[Array, Metrics]:
+        if config.estimator == "score":
+            return score_loss(network, seen, other, config.jitter * law.spread), {}
+        if config.estimator == "contrastive":
+            return contrastive_loss(network, seen, other, law), {}
+        low, high = energy(network(seen)), energy(network(other))
+        l_rho = low.mean() - high.mean()
+        size = (low**2).mean() + (high**2).mean()
+        return l_rho + config.square * l_rho**2 + config.penalty * size, {"energy_gap": l_rho, "energy": low.mean()}
+
+    def update(key: PRNGKeyArray, state: EDMRobustState, dataset: Dataset) -> tuple[EDMRobustState, Metrics]:
+        batch = dataset.batch(jax.random.fold_in(key, 0), config.batch)
+        seen = dataset.states(jax.random.fold_in(key, 1), batch)
+        other, buffer = sample(jax.random.fold_in(key, 2), state, dataset)
+        l_pi, to_imitate = jax.value_and_grad(policy_loss)(state.learner, batch)
+        (l_state, metrics), to_model = jax.value_and_grad(state_term, has_aux=True)(
+            state.learner, seen, other, state.law
+        )
+        sizes = optax.global_norm(to_imitate), optax.global_norm(to_model)
+        weight = config.weight * halved(state.updates, config.fade)
+        limit = config.balance * sizes[0] / jnp.maximum(weight * sizes[1], 1e-12)
+        weight *= jnp.where(config.balance > 0, jnp.minimum(limit, 1.0), 1.0)
+        gradient = jax.tree.map(lambda one, other: one + weight * other, to_imitate, to_model)
+        step, optimiser_state = optimiser.update(gradient, state.optimiser, state.learner)
+        learner = optax.apply_updates(state.learner, step)
+        network = jax.tree.map(
+            lambda mean, latest: config.average * mean + (1 - config.average) * latest, state.network, learner
+        )
+        metrics |= {"policy_loss": l_pi, "state_loss": l_state, "policy_gradient": sizes[0]}
+        metrics |= {"state_gradient": weight * sizes[1], "chain_size": jnp.abs(other).max()}
+        return EDMRobustState(network, learner, optimiser_state, buffer, state.law, state.updates + 1), metrics
+
+    def logits(state: EDMRobustState, observation: Array) -> Array:
+        return state.network(observation)
+
+    return Algorithm(init, update, logits)
+
+
+def with_level(network: Network, level: eqx.Module) -> Network:
+    """A network whose energy is an output of its own."""
+    where = (lambda n: n.level) if hasattr(network, "level") else (lambda n: n.head.level)
+    return eqx.tree_at(where, network, level, is_leaf=lambda leaf: leaf is None)
+
+
+PRESETS = {"default": EDMRobustConfig()}
