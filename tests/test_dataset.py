@@ -167,6 +167,31 @@ def test_bounds_hold_labelled_and_unlabelled_states_and_no_others():
         np.testing.assert_array_equal(high, states.max(0))
 
 
+def test_bounds_of_many_rows_are_found_block_by_block(monkeypatch):
+    monkeypatch.setattr("sbil.dataset.BLOCK", 3)
+    dataset = make_dataset(numbered((4, 3, 4)), [np.array([1, 2])], capacity=8, unlabelled=[np.array([], int)])
+    low, high = probes.run_of(dataset, 0).bounds()
+    assert (low.tolist(), high.tolist()) == ([4], [10])
+
+
+def test_a_large_pool_is_not_copied_once_more():
+    """What stands in memory twice for a moment is what a large table needs most of it for."""
+    seen = []
+
+    def put(array, **options):
+        seen.append((array, device_put(array, **options)))
+        return seen[-1][1]
+
+    device_put = jax.device_put
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jax, "device_put", put)
+        pool = make_pool(numbered((300, 200)))
+    ((array, placed),) = seen
+    assert placed is pool.observations
+    if jax.default_backend() == "cpu":
+        assert array.ctypes.data == placed.unsafe_buffer_pointer()
+
+
 def test_strict_dtypes():
     """Nothing is promoted unasked."""
     dataset = probes.run_of(make_dataset(DEMONSTRATIONS, [np.array([0])], unlabelled=[np.array([1])]), 0)

@@ -6,6 +6,7 @@ length, with its true size as a traced number: so one compiled program serves 1 
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -15,6 +16,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil.demonstrations import Demonstrations, thinned
 from sbil.errors import UserError
+
+ALIGNMENT = 64  # bytes
+BLOCK = 1 << 16  # rows looked at together
 
 
 class Spec(NamedTuple):
@@ -201,8 +205,8 @@ class Dataset(NamedTuple):
         """The smallest box that holds every state of this run, labelled and unlabelled; of images all of [-1, 1]."""
         if self.pool.images:
             return -jnp.ones(self.pool.inputs), jnp.ones(self.pool.inputs)
-        low, high = _bounds(self.pool.observations[self.pool.row[self.labelled.indices]], self.labelled.mask)
-        more = _bounds(self.pool.observations[self.unlabelled.indices], self.unlabelled.mask)
+        low, high = _bounds(self.pool.before, self.labelled)
+        more = _bounds(self.pool.look, self.unlabelled)
         return jnp.minimum(low, more[0]), jnp.maximum(high, more[1])
 
     def moments(self) -> tuple[Float[Array, " inputs"], Float[Array, " inputs"]]:
@@ -212,10 +216,21 @@ class Dataset(NamedTuple):
         return states.mean(axis=0, where=keep), states.std(axis=0, where=keep)
 
 
-def _bounds(states: Float[Array, "rows inputs"], mask: Bool[Array, " rows"]) -> tuple[Array, Array]:
-    low = jnp.min(states, axis=0, where=mask[:, None], initial=jnp.inf)
-    high = jnp.max(states, axis=0, where=mask[:, None], initial=-jnp.inf)
-    return low, high
+def _bounds(look: Callable[[Array], Array], rows: Rows) -> tuple[Array, Array]:
+    """The smallest box that holds what is seen at `rows`, some of which are looked at together: there may be many."""
+    count = rows.indices.shape[-1]
+    size = max(min(BLOCK, count), 1)
+    blocks = -(-count // size)
+
+    def block(box: tuple[Array, Array], part: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+        states, mask = look(part[0]), part[1][:, None]
+        low = jnp.min(states, axis=0, where=mask, initial=jnp.inf)
+        high = jnp.max(states, axis=0, where=mask, initial=-jnp.inf)
+        return (jnp.minimum(box[0], low), jnp.maximum(box[1], high)), None
+
+    indices, mask = (jnp.pad(x, (0, blocks * size - count)).reshape(blocks, size) for x in (rows.indices, rows.mask))
+    nothing = jnp.full(jax.eval_shape(look, rows.indices).shape[-1], jnp.inf)
+    return jax.lax.scan(block, (nothing, -nothing), (indices, mask))[0]
 
 
 def spec_of(demonstrations: Demonstrations) -> Spec:
@@ -243,14 +258,13 @@ def make_pool(demonstrations: Demonstrations, standardisation: Standardisation |
         wanted = np.arange(visited.sum())[:, None] + np.arange(1 - stack, 1)
         frames = jnp.asarray(np.where(wanted < np.repeat(first, visited)[:, None], visited.sum(), wanted), jnp.int32)
         recorded.append(black)
-    observations = np.concatenate(recorded)
-    if observations.dtype != np.uint8 or observations.ndim == 2:  # images stay as they are
-        observations = observations.astype(np.float32, copy=False)
+    images = recorded[0].dtype == np.uint8 and recorded[0].ndim > 2  # which stay as they are
+    observations = _joined(recorded, np.dtype(np.uint8 if images else np.float32))
     if standardisation is not None:
         observations -= standardisation.mean
         observations /= standardisation.scale
     return Pool(
-        observations=jnp.asarray(observations),
+        observations=jax.device_put(observations, may_alias=True),  # a table may fill most of the memory
         row=jnp.asarray(first[steps.trajectory] + steps.time, jnp.int32),
         action=jnp.asarray(steps.action, jnp.int32),
         has_next=jnp.asarray(steps.has_next),
@@ -259,6 +273,16 @@ def make_pool(demonstrations: Demonstrations, standardisation: Standardisation |
         trajectory=jnp.asarray(steps.trajectory, jnp.int32),
         frames=frames,
     )
+
+
+def _joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    """One array of all parts, which begins where JAX on a CPU can use it as it lies, without a copy."""
+    shape = (sum(map(len, parts)), *parts[0].shape[1:])
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    joined = room[start : start + size].view(dtype).reshape(shape)
+    return np.concatenate(parts, out=joined, casting="same_kind")
 
 
 def make_dataset(
@@ -302,16 +326,19 @@ def make_dataset(
             raise UserError(f"a draw names a trajectory that is not among the {len(demonstrations)} there are.")
     lengths = demonstrations.lengths
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
-    kept = [thinned(length, thin, thin_offset) for length in lengths]
-    steps = [first + keep for first, keep in zip(np.cumsum(lengths) - lengths, kept, strict=True)]
-    states = [
-        np.arange(end - count, end, thin_unlabelled) for end, count in zip(np.cumsum(visited), visited, strict=True)
-    ]
+    first, first_state = np.cumsum(lengths) - lengths, np.cumsum(visited) - visited
+
+    def steps(trajectory: int) -> np.ndarray:
+        return first[trajectory] + thinned(int(lengths[trajectory]), thin, thin_offset)
+
+    def states(trajectory: int) -> np.ndarray:
+        return first_state[trajectory] + np.arange(0, visited[trajectory], thin_unlabelled)
+
     nothing: list[np.ndarray] = [np.array([], int)] * len(draws)
-    labelled = _rows(steps, draws, capacity)
+    labelled, rest = _rows(steps, draws, capacity), _rows(states, unlabelled or nothing, None)
     if not labelled.size.min():
         raise UserError(f"a draw keeps no step at thin {thin}, offset {thin_offset}; its trajectories are shorter.")
-    return Dataset(make_pool(demonstrations, standardisation), labelled, _rows(states, unlabelled or nothing, None))
+    return Dataset(make_pool(demonstrations, standardisation), labelled, rest)
 
 
 def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_offset: int = 0) -> int:
@@ -320,8 +347,8 @@ def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_
     return int(np.sort(kept)[::-1][:size].sum())
 
 
-def _rows(parts: list[np.ndarray], draws: list[np.ndarray], capacity: int | None) -> Rows:
-    return padded([np.concatenate([parts[int(i)] for i in draw] or [np.array([], int)]) for draw in draws], capacity)
+def _rows(part: Callable[[int], np.ndarray], draws: list[np.ndarray], capacity: int | None) -> Rows:
+    return padded([np.concatenate([part(int(i)) for i in draw] or [np.array([], int)]) for draw in draws], capacity)
 
 
 def padded(chosen: list[np.ndarray], capacity: int | None = None) -> Rows:

@@ -202,9 +202,18 @@ class Demonstrations:
 
     def decisions(self, thin: int = 1, thin_offset: int = 0) -> Decisions:
         """`flat` without the observations, which may be large."""
-        kept = [thinned(len(t), thin, thin_offset) for t in self.trajectories]
-        parts = [_decisions(t, keep, i) for i, (t, keep) in enumerate(zip(self.trajectories, kept, strict=True))]
-        return Decisions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        counts = np.array([len(thinned(length, thin, thin_offset)) for length in self.lengths.tolist()])
+        trajectory = np.repeat(np.arange(len(self)), counts)
+        time = thin_offset + thin * (np.arange(len(trajectory)) - np.repeat(np.cumsum(counts) - counts, counts))
+        visited = np.array([len(t.observations) for t in self.trajectories])
+        last = np.where([t.terminal for t in self.trajectories], self.lengths - 1, -1)
+        return Decisions(
+            action=np.concatenate([t.actions[thin_offset::thin] for t in self.trajectories]),
+            has_next=time + 1 < visited[trajectory],
+            terminal=time == last[trajectory],
+            time=time,
+            trajectory=trajectory,
+        )
 
 
 def thinned(length: int, thin: int, thin_offset: int = 0) -> np.ndarray:
@@ -214,16 +223,6 @@ def thinned(length: int, thin: int, thin_offset: int = 0) -> np.ndarray:
     if not 0 <= thin_offset < thin:
         raise UserError(f"thin_offset must be a whole number from 0 to thin - 1 = {thin - 1}. Got {thin_offset}.")
     return np.arange(thin_offset, length, thin)
-
-
-def _decisions(trajectory: Trajectory, keep: np.ndarray, index: int) -> Decisions:
-    return Decisions(
-        action=trajectory.actions[keep],
-        has_next=keep + 1 <= len(trajectory.observations) - 1,
-        terminal=(keep == len(trajectory) - 1) & trajectory.terminal,
-        time=keep,
-        trajectory=np.full(len(keep), index),
-    )
 
 
 def _observed(trajectory: Trajectory, times: np.ndarray, stack: int) -> np.ndarray:
