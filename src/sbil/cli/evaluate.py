@@ -69,7 +69,7 @@ def matched(command: Command, policy: Any) -> None:
     from sbil.cli import scores
     from sbil.demonstrations import read_observations
     from sbil.errors import UserError
-    from sbil.evaluation.agreement import agreement
+    from sbil.evaluation.agreement import agreed
     from sbil.evaluation.familiarity import familiarity
     from sbil.evaluation.matching import decided
     from sbil.fitting import fit
@@ -89,7 +89,7 @@ def matched(command: Command, policy: Any) -> None:
         cloned = fit("bc", training, standardise=policy.standardisation is not None, **same)
         found["bc"] = decided(cloned, held_out)
     found[name] = made = decided(policy, held_out)
-    table, result = scores.rows(found), agreement(policy, held_out)
+    table, result = scores.rows(found), agreed(made)
     images = len(policy.spec.observation_shape) > 1
     familiar = None if images else familiarity(policy, held_out, training, another)
     if command.json:

@@ -50,7 +50,7 @@ class Baselines:
         previous[steps.time == 0] = _chances(self.first)
         episodes = units(demonstrations, steps.trajectory)
         return {
-            MAJORITY: Decided(np.tile(majority, (len(steps.action), 1)), steps.action, episodes),
+            MAJORITY: Decided(np.broadcast_to(majority, (len(steps.action), count)), steps.action, episodes),
             PREVIOUS: Decided(previous, steps.action, episodes),
         }
 

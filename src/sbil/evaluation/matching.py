@@ -123,6 +123,13 @@ def scores(decided: Decided) -> dict[str, float]:
     return {name: float(value[0]) for name, value in prepared.under(np.ones((1, prepared.units))).items()}
 
 
+def means(decided: Decided) -> dict[str, float]:
+    """Those of `scores` that are means over decisions, without what the others take: nothing is sorted."""
+    unit, count = numbered(decided.episodes)
+    decisions, *sums = (np.ones((1, count)) @ _totals(decided, unit, count))[0]
+    return {name: float(total / decisions) for name, total in zip(("accuracy", "log_loss", "brier"), sums, strict=True)}
+
+
 def intervals(decided: Decided, resamples: int = 1000, seed: int = 0) -> Intervals:
     """`scores`, each with a percentile bootstrap interval over episodes, or groups, which are resampled whole.
 
@@ -186,14 +193,9 @@ class _Prepared(NamedTuple):
         probabilities, actions = decided.probabilities, decided.actions
         unit, count = numbered(decided.episodes)
         right, confidence = decided.right.astype(np.float64), probabilities.max(axis=1).astype(np.float64)
-        chance = probabilities[np.arange(len(actions)), actions]
-        edge = np.finfo(probabilities.dtype).eps
-        loss = -np.log(np.clip(chance, edge, 1 - edge).astype(np.float64))
-        square = np.einsum("ij,ij->i", probabilities, probabilities, dtype=np.float64) - 2.0 * chance + 1
-        by_unit = [np.bincount(unit, weights, minlength=count) for weights in (None, right, loss, square)]
         return cls(
             units=count,
-            totals=np.stack(by_unit, axis=1).astype(np.float64),
+            totals=_totals(decided, unit, count),
             taken=Sums.of(actions, np.ones(len(actions)), unit),
             right=Sums.of(actions, right, unit),
             gaps=Sums.of(bins_of(confidence, BINS), confidence - right, unit),
@@ -216,6 +218,17 @@ class _Prepared(NamedTuple):
             "brier": square / decisions,
             "ece": np.abs(self.gaps.under(weights)).sum(axis=1) / decisions,
         }
+
+
+def _totals(decided: Decided, unit: np.ndarray, count: int) -> np.ndarray:
+    """[units, 4] the sums over each unit: decisions, right ones, log-losses, squared errors."""
+    probabilities, actions = decided.probabilities, decided.actions
+    chance = probabilities[np.arange(len(actions)), actions]
+    edge = np.finfo(probabilities.dtype).eps
+    loss = -np.log(np.clip(chance, edge, 1 - edge).astype(np.float64))
+    square = np.einsum("ij,ij->i", probabilities, probabilities, dtype=np.float64) - 2.0 * chance + 1
+    by_unit = [np.bincount(unit, weights, minlength=count) for weights in (None, decided.right, loss, square)]
+    return np.stack(by_unit, axis=1).astype(np.float64)
 
 
 def _rankings(decided: Decided, action: int, unit: np.ndarray) -> list[Ranking]:

@@ -75,28 +75,43 @@ class Areas(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """Rows from the highest score to the lowest; some of them are positive. Rows of one score are a tie."""
+    """Rows from the highest score to the lowest; some of them are positive. Rows of one score are a tie.
+
+    Neighbours of one unit in one tie are looked at together, as one row that counts as often.
+    """
 
     unit: np.ndarray  # [n]
-    positive: np.ndarray  # [p], the places of the positive rows
-    start: np.ndarray  # [p], how many rows are above the tie of each positive row
+    count: np.ndarray | None  # [n], how many rows each is; none where each is one
+    positive: np.ndarray  # [p], the places of those among which there are positive rows
+    hits: np.ndarray | None  # [p], how many; none where each is one
+    start: np.ndarray  # [p], how many are above the tie of each
     end: np.ndarray  # [p], and with the tie
-    first: np.ndarray  # [p], how many positive rows are above the tie
+    first: np.ndarray  # [p], how many with positive rows are above the tie
     last: np.ndarray  # [p], and with the tie
 
     @classmethod
     def of(cls, scores: np.ndarray, positive: np.ndarray, unit: np.ndarray) -> "Ranking":
         """Sort once."""
         order, edges = ranked(scores)
-        places = np.flatnonzero(positive[order])
+        unit, positive = unit[order], positive[order]
+        starts = _runs(unit, edges[:-1])
+        count = hits = None
+        if len(starts) < len(unit):
+            count, among = np.diff(starts, append=len(unit)), np.add.reduceat(positive, starts, dtype=np.int64)
+            unit, positive, edges = unit[starts], among > 0, np.searchsorted(starts, edges)
+            hits = among[positive]
+        places = np.flatnonzero(positive)
         tie = np.searchsorted(edges, places, side="right")
         start, end = edges[tie - 1], edges[tie]
-        return cls(unit[order], places, start, end, np.searchsorted(places, start), np.searchsorted(places, end))
+        first, last = np.searchsorted(places, start), np.searchsorted(places, end)
+        return cls(unit, count, places, hits, start, end, first, last)
 
     def areas(self, weights: np.ndarray) -> Areas:
         """The areas for weights [resamples, units]."""
         rows = weights.take(self.unit, axis=1)
         hits = rows.take(self.positive, axis=1)
+        if self.count is not None and self.hits is not None:
+            rows, hits = rows * self.count, hits * self.hits
         seen, found = running(rows), running(hits)
         seen_end, found_end = seen.take(self.end, axis=1), found.take(self.last, axis=1)
         wrong = seen_end - found_end + seen.take(self.start, axis=1) - found.take(self.first, axis=1)
@@ -110,7 +125,7 @@ class Ranking(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Values of rows to be summed group by group."""
+    """Values of rows to be summed group by group; those of neighbours of one unit in one group are summed before."""
 
     unit: np.ndarray  # [n], sorted by group
     value: np.ndarray  # [n]
@@ -120,12 +135,23 @@ class Sums(NamedTuple):
     def of(cls, group: np.ndarray, value: np.ndarray, unit: np.ndarray) -> "Sums":
         """Sort once."""
         order = np.argsort(group, kind="stable")
-        return cls(unit[order], value[order], np.flatnonzero(np.diff(group[order], prepend=-1)))
+        begins = np.flatnonzero(np.diff(group[order], prepend=-1))
+        unit = unit[order]
+        starts = _runs(unit, begins)
+        return cls(unit[starts], np.add.reduceat(value[order], starts), np.searchsorted(starts, begins))
 
     def under(self, weights: np.ndarray) -> np.ndarray:
         """[resamples, groups that have rows], for weights [resamples, units]."""
         rows = weights.take(self.unit, axis=1)
         return np.add.reduceat(rows * self.value, self.start, axis=1)
+
+
+def _runs(unit: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Where another unit begins, or one of the parts that begin at `begins`."""
+    new = np.ones(len(unit), bool)
+    np.not_equal(unit[1:], unit[:-1], out=new[1:])
+    new[begins] = True
+    return np.flatnonzero(new)
 
 
 def ranked(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
