@@ -3,6 +3,7 @@
 import json
 import os
 import tarfile
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from sbil.demonstrations.reading import read
 from sbil.errors import UserError
 from sbil.evaluation.matching import METRICS, decided, scores
 from sbil.fitting import fit
+from sbil.policy import Policy
 
 SHARED = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "physionet-2012"
 
@@ -38,6 +40,17 @@ def patients(count=40, length=6, seed=0, groups=None):
 
 
 DATA = patients()
+
+
+def rooms(seed=0):
+    """Walks among three rooms, seen as one-hot rows."""
+    rng = np.random.default_rng(seed)
+    eye = np.eye(3, dtype=np.float32)
+    walks = [Trajectory(eye[rng.integers(3, size=5)], rng.integers(2, size=4), terminal=True) for _ in range(30)]
+    return Demonstrations(tuple(walks), ("stay", "go"))
+
+
+ROOMS = rooms()
 
 
 def handmade(**accuracies):
@@ -175,7 +188,101 @@ def test_mistakes_are_named(tmp_path):
         run("Ward", DATA, tmp_path, ["bc+weight_decay=0/1"])
     with pytest.raises(UserError, match="splits must be"):
         run("Ward", DATA, tmp_path, ["majority"], splits=0)
+    with pytest.raises(UserError, match="updates must be"):
+        run("Ward", DATA, tmp_path, ["bc"], updates=0)
+    for wrong in ("bc@0", "bc@11", "bc@x"):
+        with pytest.raises(UserError, match="a number of splits from 1 to 10"):
+            run("Ward", DATA, tmp_path, [wrong])
+    with pytest.raises(UserError, match="bc is there twice"):
+        run("Ward", DATA, tmp_path, ["bc", "bc@2"])
     assert not list(tmp_path.iterdir())
+
+
+def test_states_can_be_taken_as_they_are(tmp_path):
+    """Every split learns from its own part of one pool, and one-hot states stay one-hot."""
+    splits = Splits.of(ROOMS, 0.2, (3, 4), standardise=False)
+    whole = splits.dataset()
+    assert len(whole.pool.action) == ROOMS.steps
+    for number, training in enumerate(splits.training):
+        rows = whole.labelled.indices[number][: int(whole.labelled.size[number])]
+        np.testing.assert_array_equal(whole.pool.before(rows), training.flat().observation)
+        np.testing.assert_array_equal(whole.pool.action[rows], training.flat().action)
+    found = run("Rooms", ROOMS, tmp_path, ["edm_exact", "bc"], splits=2, updates=5, standardise=False)
+    assert np.isfinite(found.scores["edm_exact"]["auc"]).all()
+    with pytest.raises(UserError, match="edm_exact needs one-hot pairs"):
+        run("Rooms", ROOMS, tmp_path, ["edm_exact"], splits=2, updates=5)
+    training, judged = ROOMS.split(0.2, 1)
+    alone = scores(decided(fit("bc", training, seed=1, updates=5, standardise=False), judged))
+    assert found.scores["bc"]["log_loss"][1] == pytest.approx(alone["log_loss"], abs=1e-4)
+
+
+def test_what_was_learned_is_played(tmp_path):
+    """A process is told by split what every method thinks of its made-up decisions; what diverged is not played."""
+    told = {}
+
+    def play(method, said):
+        told[method] = {seed: one.probabilities for seed, one in said.items()}
+        return {seed: {"luck": 10.0 + seed} for seed in said}
+
+    sure = Policy(probes.table(np.array([[9.0, 0], [0, 9], [9, 0]])), ROOMS.observation_names, ROOMS.action_names)
+    asked = Demonstrations(
+        tuple(Trajectory(row[None], np.zeros(1, int)) for row in np.eye(3, dtype=np.float32)), ROOMS.action_names
+    )
+    process = comparison.Process("Rooms, 7 games", {"sure": sure}, asked, {"luck": "luck, live"}, play)
+    wild = "bc+learning_rate=1e30"
+    methods = ["sure", "majority", "logistic regression", "bc", wild]
+    found = run("Rooms", ROOMS, tmp_path, methods, splits=2, updates=20, standardise=False, process=process)
+    for method in methods[:-1]:
+        assert found.scores[method]["luck"].tolist() == [10, 11]
+        assert all(said.shape == (3, 2) for said in told[method].values())
+    assert told[wild] == {}
+    assert np.isnan(found.scores[wild]["luck"]).all()
+    assert told["sure"][1][1] == pytest.approx([1 / (1 + np.e**9), 1 / (1 + np.e**-9)])
+    text = markdown(found)
+    assert "| method | ACC | AUC | APR | luck, live |" in text
+    assert "| 10.5000 ± 0.5000 |" in text
+    assert as_json(found)["methods"]["bc"]["scores"]["luck"]["mean"] == 10.5
+    told.clear()
+    run("Rooms", ROOMS, tmp_path, methods, splits=2, updates=20, standardise=False, process=process)
+    assert not told
+    more = process._replace(name="Rooms, 8 games")
+    run("Rooms", ROOMS, tmp_path, ["bc"], splits=2, updates=20, standardise=False, process=more)
+    assert set(told) == {"bc"}
+
+
+def test_a_method_on_the_first_splits_only(tmp_path):
+    found = run("Ward", DATA, tmp_path, ["majority", "bc", "previous action@2"], splits=3, updates=1)
+    assert [found.splits_of(method) for method in found.scores] == [3, 3, 2]
+    assert found.splits == 3
+    assert "| previous action (2 of 3 splits) |" in markdown(found)
+    assert as_json(found)["methods"]["previous action"]["splits"] == 2
+    both = found.scores["previous action"]["auc"] - found.scores["bc"]["auc"][:2]
+    assert found.difference("previous action", "auc") == estimate(both, 0.2)
+    whole = run("Ward", DATA, tmp_path, ["previous action"], splits=3)
+    np.testing.assert_array_equal(whole.scores["previous action"]["auc"][:2], found.scores["previous action"]["auc"])
+
+
+def test_updates_are_those_asked_for_and_rounds_their_own():
+    [bc, dsfn, decay] = comparison.check(["bc", "dsfn+rounds=3", "bc:decay"], 2, 77)
+    assert (bc.settings[0], dsfn.settings[0], decay.settings[0]) == (77, 3, 77)
+    assert run_notes(updates=None) == ("a",)
+    assert run_notes(updates=1000)[0] == "a"
+    assert run_notes(updates=1000)[1].startswith("1,000 updates")
+
+
+def run_notes(updates):
+    with tempfile.TemporaryDirectory() as folder:
+        return run("Ward", DATA, Path(folder), ["majority"], splits=1, updates=updates, notes=("a",)).notes
+
+
+def test_progress_ends_with_1_when_a_method_is_stored(tmp_path):
+    seen = []
+    for _ in range(2):
+        run("Ward", DATA, tmp_path, ["majority", "bc"], splits=2, updates=5, watch=lambda *told: seen.append(told))
+        assert [told for told in seen if told[1] == 1] == [("majority", 1), ("bc", 1)]
+        first = seen[0]
+        seen.clear()
+    assert first == ("majority", 1)  # kept: nothing else is told
 
 
 # What is stored.
@@ -191,19 +298,19 @@ def test_nothing_is_run_twice(tmp_path, monkeypatch):
 
     monkeypatch.setattr(comparison, "_run", counted)
     first = run("Ward", DATA, tmp_path, ["majority", "bc"], splits=2, updates=5)
-    assert ran == [("majority", (0, 1)), ("bc", (0, 1))]
+    assert ran == [("majority", (0,)), ("majority", (1,)), ("bc", (0, 1))]  # baselines are stored split by split
     again = run("Ward", DATA, tmp_path, ["majority", "bc"], splits=2, updates=5)
-    assert len(ran) == 2
+    assert len(ran) == 3
     for method in first.scores:
         for metric in METRICS:
             np.testing.assert_array_equal(first.scores[method][metric], again.scores[method][metric])
     run("Ward", DATA, tmp_path, ["majority"], splits=3)
-    assert ran[2:] == [("majority", (2,))]
+    assert ran[3:] == [("majority", (2,))]
     run("Ward", DATA, tmp_path, ["bc"], splits=2, updates=6)
     run("Ward", patients(seed=1), tmp_path, ["majority"], splits=2)
     run("Ward", patients(groups=np.arange(40) // 2), tmp_path, ["majority"], splits=2)
     run("Ward", DATA, tmp_path, ["majority"], splits=2, held_out=0.5)
-    assert [method for method, _ in ran[3:]] == ["bc", "majority", "majority", "majority"]
+    assert [method for method, _ in ran[4:]] == ["bc", *["majority"] * 6]
 
 
 def test_files_hold_metrics_and_no_data(tmp_path):

@@ -11,9 +11,9 @@ import duckdb
 import polars as pl
 import pytest
 
+from sbil.clinical.counts import shown
 from sbil.clinical.mimic3 import extract
 from sbil.clinical.mimic3.database import Database
-from sbil.clinical.mimic3.flow import shown
 from sbil.clinical.mimic3.source import find, needed, official_rows, rows_of
 from sbil.demonstrations import Schema
 from sbil.errors import UserError

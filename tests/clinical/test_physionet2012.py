@@ -143,7 +143,7 @@ def test_the_flow_is_written(tmp_path):
     assert json.loads(cohort.path.with_suffix(".flow.json").read_text()) == cohort.flow
     assert cohort.flow["sources"][0]["name"] == "set.tar.gz"
     assert len(cohort.flow["sources"][0]["sha256"]) == 64
-    assert "           4  kept" in str(cohort)
+    assert "        < 10  kept" in str(cohort)
 
 
 # What is left out.

@@ -1,11 +1,14 @@
 """sbil reproduce: the paper's experiments, or any part or variation of them, continued by a second call."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from sbil.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from sbil.experiments import Cell, Experiment, Result
@@ -19,11 +22,12 @@ EXAMPLES = (
     "sbil reproduce --env CartPole-v1 --demonstrators ppo:sampled,dqn:greedy --algorithms bc,rcal --out grid/",
     "sbil reproduce --env CartPole-v1 --algorithms bc,bc+weight_decay=0/0.1/1/3 --sizes 1,3 --out chosen/",
     "sbil reproduce --env PhysioNet-2012 --source set-a.tar.gz set-b.tar.gz --out results/",
+    "sbil reproduce --env ICU-Sepsis --updates 2000 --out results/",
     "sbil reproduce --executor ray --address auto --out results/",
 )
 
 
-DATASETS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4, "PhysioNet-2012": None}  # clinical data, and their actions
+DATASETS = ("MIMIC-III-2a", "MIMIC-III-4a", "PhysioNet-2012", "ICU-Sepsis")  # clinical data
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,15 @@ class Command:
     """Fewer runs and sizes, without DSFN and ValueDICE; CartPole and Acrobot unless --env names others: minutes."""
     env: str | None = None
     """Environments, separated by commas: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4; or clinical
-    data: MIMIC-III-2a, MIMIC-III-4a, PhysioNet-2012, with --source."""
+    data: MIMIC-III-2a, MIMIC-III-4a, PhysioNet-2012, with --source, and ICU-Sepsis (docs/clinical.md)."""
     source: tuple[Path, ...] = ()
     """Where clinical data lie: the folder of MIMIC-III's files, or the archives of PhysioNet 2012."""
+    accept_incomplete: bool = False
+    """Go on where a table of MIMIC-III has not the official number of rows; the result is marked."""
     algorithms: str | None = None
     """Methods, separated by commas."""
     sizes: str | None = None
-    """Numbers of demonstrated trajectories, separated by commas."""
+    """Numbers of demonstrated trajectories, separated by commas; of ICU-Sepsis one, the episodes recorded."""
     demonstrators: str | None = None
     """Who is imitated, and how they act, separated by commas: ppo:sampled, ppo:greedy, dqn:greedy."""
     thin: int | None = None
@@ -60,7 +66,7 @@ class Command:
     unlabelled: str | None = None
     """Numbers of further trajectories of which only the states are shown, separated by commas."""
     draws: int | None = None
-    """Draws of demonstrations; of clinical data, random splits by patient."""
+    """Draws of demonstrations; of clinical data, random splits by patient (dsfn@2 among the methods: the first 2)."""
     seeds: int | None = None
     """Initialisations for each draw."""
     updates: int | None = None
@@ -110,58 +116,73 @@ def run(command: Command) -> None:
 
 def match_decisions(command: Command, name: str) -> None:
     """The table of a clinical dataset: every method on held-out patients; what is finished is not run again."""
-    from sbil import demonstrations
-    from sbil.cli.progress import bar
-    from sbil.clinical import comparison
+    from sbil.cli.progress import bar, console
+    from sbil.clinical import comparison, datasets
     from sbil.reports import clinical
     from sbil.reports.names import name_of
 
-    table = clinical_data(command, name)
-    data = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
-    methods = tuple(command.algorithms.split(",")) if command.algorithms else comparison.METHODS
-    with bar(len(methods), name) as advance:
-        found = comparison.run(
-            name,
-            data,
-            command.out / clinical.FOLDER,
-            methods,
-            splits=command.draws or 10,
-            updates=command.updates,
-            watch=lambda method, share: advance(methods.index(method) + share, method),
-        )
-    comparison.write(found, command.out / clinical.FOLDER, name_of, clinical.printed(name))
+    if command.source and name == datasets.SEPSIS and command.env == name:
+        raise UserError("ICU-Sepsis comes with its package and needs no --source; leave it out.")
+    given = command.algorithms.split(",") if command.algorithms else datasets.methods_of(name)
+    methods, splits = tuple(map(str.strip, given)), 10 if command.draws is None else command.draws
+    requests = comparison.check(methods, splits, command.updates, datasets.references_of(name))
+    order = [request.method for request in requests]
+    folder = command.out / clinical.FOLDER
+    data = datasets.opened(
+        name,
+        folder / "data",
+        () if name == datasets.SEPSIS else command.source,
+        accept_incomplete=command.accept_incomplete,
+        **recorded(command),
+    )
+    if data.account and not command.json:
+        print(data.account, f"{folder / 'data'} holds rows of patients: do not pass it on.", sep="\n")
+    begun: dict[str, float] = {}
+    done = 0
+
+    def watch(method: str, share: float) -> None:
+        nonlocal done
+        advance(order.index(method) + share, method)
+        if share < 1:
+            begun.setdefault(method, time.monotonic())
+            return
+        done += 1
+        took = f"{time.monotonic() - begun[method]:.1f} s" if method in begun else "kept from before"
+        console.print(f"{done}/{len(methods)} {name} {method}: {took}", highlight=False)
+
+    try:
+        with bar(len(methods), name) as advance:
+            found = comparison.run(
+                *(data.title, data.demonstrations, folder, methods),
+                splits=splits,
+                updates=command.updates,
+                standardise=data.standardise,
+                process=data.process,
+                notes=data.notes,
+                watch=watch,
+            )
+    except KeyboardInterrupt:
+        console.print(f"stopped: {done} of {len(methods)} methods are finished and kept in {folder}.", highlight=False)
+        raise
+    comparison.write(found, folder, name_of, clinical.printed(data.title))
     if command.json:
         print(json.dumps(comparison.as_json(found)))
     else:
-        print(comparison.markdown(found, name_of, clinical.printed(name)))
+        print(comparison.markdown(found, name_of, clinical.printed(data.title)))
 
 
-def clinical_data(command: Command, name: str) -> Path:
-    """The demonstrations of a clinical dataset, extracted into the folder of results where they are not there yet."""
-    from sbil.clinical import mimic3, physionet2012
-    from sbil.errors import UserError
-    from sbil.reports import clinical
-
-    table = command.out / clinical.FOLDER / "data" / f"{name}.parquet"
-    if table.exists():
-        return table
-    if not command.source:
-        raise UserError(f"--env {name} needs the data: give --source, the files as they come from PhysioNet.")
-    actions = DATASETS[name]
-    if actions and len(command.source) > 1:
-        raise UserError(f"--source: MIMIC-III is one folder. Got {len(command.source)} names.")
-    cohort: Any = (
-        mimic3.extract(command.source[0], actions, table) if actions else physionet2012.extract(command.source, table)
-    )
-    if not command.json:
-        print(cohort, f"{table.parent} holds rows of patients: do not pass it on.", sep="\n")
-    return table
+def recorded(command: Command) -> dict[str, int]:
+    """How many episodes of ICU-Sepsis are asked for, to learn from and to play."""
+    sizes = whole_numbers("--sizes", command.sizes) if command.sizes else ()
+    if len(sizes) > 1 or any(size < 5 for size in sizes):
+        raise UserError(f"--sizes of ICU-Sepsis must be one number from 5. Got '{command.sizes}'.")
+    asked = {"trajectories": next(iter(sizes), None), "episodes": command.episodes}
+    return {name: number for name, number in asked.items() if number is not None}
 
 
 def experiments(command: Command) -> "list[Experiment]":
     """The experiments of the protocol, narrowed and changed as asked."""
     from sbil.cli.progress import console
-    from sbil.errors import unknown
     from sbil.experiments import Method
     from sbil.experiments.paper import MINUTES, NEEDS_A_GPU, protocol
 
@@ -177,7 +198,7 @@ def experiments(command: Command) -> "list[Experiment]":
         asked = [name.strip() for name in command.env.split(",")]
         for name in asked:
             if name not in known:
-                raise unknown("environment", name, sorted(known))
+                raise unknown("environment", name, [*sorted(known), *DATASETS])
         found = tuple(experiment for experiment in found if experiment.environment in asked)
     if command.unlabelled is None and (command.algorithms, command.sizes) != (None, None):
         found = tuple(experiment for experiment in found if experiment.unlabelled == (0,))
@@ -208,8 +229,6 @@ def has_gpu() -> bool:
 
 def executor(command: Command) -> "Execute | None":
     """Where the cells are run; nothing: in this process."""
-    from sbil.errors import UserError
-
     if command.executor == "ray":
         from sbil.experiments.on_ray import on_ray
 
@@ -221,8 +240,6 @@ def executor(command: Command) -> "Execute | None":
 
 def demonstrators(text: str) -> tuple[tuple[str, str], ...]:
     """ "ppo:sampled,dqn:greedy" as pairs."""
-    from sbil.errors import UserError
-
     pairs = [tuple(part.strip().split(":")) for part in text.split(",")]
     if not all(len(pair) == 2 for pair in pairs) or len(set(pairs)) < len(pairs):
         raise UserError(f"--demonstrators must be different pairs like ppo:sampled,dqn:greedy. Got '{text}'.")
@@ -231,8 +248,6 @@ def demonstrators(text: str) -> tuple[tuple[str, str], ...]:
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
     """ "1,3,7" as numbers."""
-    from sbil.errors import UserError
-
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:

@@ -2,7 +2,8 @@
 
 The data are split at random several times, 80 % of the patients to learn from and 20 % to be judged by. Whatever is
 fitted, standardisation too, is fitted to the learning part alone. One Parquet file a method holds the metrics, a row a
-split, and no row of the data; a second call runs only what is missing.
+split, and no row of the data; a second call runs only what is missing. Where the process behind the data is known
+(ICU-Sepsis), what was learned is played in it as well.
 
 The standard error over splits is printed as the paper prints it. It says how much another split would change a number,
 not how far the number is from that of all patients: the splits share most of their patients. The intervals allow for
@@ -16,7 +17,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from functools import cache, partial
 from pathlib import Path
@@ -35,7 +36,6 @@ from sbil.errors import UserError
 from sbil.evaluation.baselines import MAJORITY, PREVIOUS, Baselines
 from sbil.evaluation.matching import METRICS, Decided, decided, scores, units
 from sbil.experiments.cell import Method
-from sbil.experiments.experiment import updates_for
 from sbil.experiments.store import sealed, unpacked
 from sbil.fitting import fingerprint
 from sbil.keys import named
@@ -51,7 +51,8 @@ REFERENCE = "bc"  # what others are compared with
 PRINTED = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}  # the paper's table
 LEVEL = 0.95
 
-Watch = Callable[[str, float], None]  # a method, and the share of it that is done
+Watch = Callable[[str, float], None]  # a method, and the share of it that is done: 1 when it is stored
+Says = Callable[[Demonstrations], Decided]  # what was fitted -> what it thinks of decisions
 Paper = Mapping[str, Mapping[str, tuple[float, float]]]  # by method and ACC, AUC, APR: mean and standard error
 
 
@@ -64,12 +65,34 @@ class Score(NamedTuple):
     high: float
 
 
+class Process(NamedTuple):
+    """A process that is known, in which policies are played."""
+
+    name: str  # with everything that its metrics depend on
+    references: Mapping[str, Policy]  # policies that are judged as what was learned is
+    asked: Demonstrations  # made-up decisions: what a method thinks of them is all there is to know about it
+    metrics: Mapping[str, str]  # what playing gives, and what it is called in print
+    play: Callable[[str, Mapping[int, Decided]], dict[int, dict[str, float]]]
+    # (method, its say on `asked` by the seed of the split) -> metrics by seed
+
+
 class Comparison(NamedTuple):
     """What every method scored on the held-out decisions of every split."""
 
     name: str
     held_out: float
-    scores: dict[str, dict[str, np.ndarray]]  # by method and metric: [splits], not a number where it diverged
+    scores: dict[str, dict[str, np.ndarray]]  # by method and metric: [its splits], not a number where it diverged
+    notes: tuple[str, ...] = ()  # what must be known to read the numbers
+    played: Mapping[str, str] = {}  # the metrics of a process, and what they are called in print
+
+    @property
+    def splits(self) -> int:
+        """How many there are; a method may have been run on the first of them only."""
+        return max(map(self.splits_of, self.scores))
+
+    def splits_of(self, method: str) -> int:
+        """On how many of them a method was run."""
+        return len(self.scores[method]["accuracy"])
 
     def diverged(self, method: str) -> int:
         """In how many splits the training of a method diverged."""
@@ -81,7 +104,9 @@ class Comparison(NamedTuple):
 
     def difference(self, method: str, metric: str, reference: str = REFERENCE) -> Score:
         """What a method scored more than another on the same splits."""
-        return estimate(self.scores[method][metric] - self.scores[reference][metric], self.held_out)
+        ours, theirs = self.scores[method][metric], self.scores[reference][metric]
+        both = min(len(ours), len(theirs))
+        return estimate(ours[:both] - theirs[:both], self.held_out)
 
 
 def estimate(values: np.ndarray, held_out: float) -> Score:
@@ -105,50 +130,99 @@ def run(
     held_out: float = 0.2,
     seed: int = 0,
     updates: int | None = None,
+    standardise: bool = True,
+    process: Process | None = None,
+    notes: tuple[str, ...] = (),
     watch: Watch | None = None,
 ) -> Comparison:
     """Compare methods on one dataset; what is stored in the folder `out` already is not run again.
 
     name: of the dataset, for files and tables.
-    methods: the baselines above, or algorithms as edm, edm:released, bc+weight_decay=1.
+    methods: the baselines above, the references of the process, or algorithms as edm, edm:released, bc+weight_decay=1;
+        dsfn@2 is run on the first 2 splits only.
     seed: split k and what is trained on it have the seed `seed` + k.
-    updates: of algorithms; default, what the preset of each asks for.
+    updates: of algorithms; default, what the preset of each asks for. Where an update is a round (DSFN), always that.
+    standardise: bring every column to mean 0 and standard deviation 1 of the learning part.
+    process: what produced the data, where it is known: what was learned is played in it.
+    notes: what must be known to read the numbers.
     """
-    if splits < 1:
-        raise UserError(f"splits must be a whole number from 1. Got {splits}.")
+    references = tuple(process.references) if process else ()
+    requests = check(methods, splits, updates, references)
+    if updates is not None:
+        notes = (*notes, f"{updates:,} updates (a method that learns in rounds: its own number).")
     groups = None if demonstrations.groups is None else np.unique(demonstrations.groups, return_inverse=True)[1]
     data = _mark([fingerprint(demonstrations), groups if groups is None else groups.tolist()])
-    asked = {method: [data, method, *_settings(method, updates), held_out] for method in methods}
+    way = [*([] if standardise else ["as they are"]), *([process.name] if process else [])]
+    known = {*BASELINES, *references}
+    asked = [[data, one.method, *one.settings, held_out, *way] for one in requests]
+    metrics = (*METRICS, *(process.metrics if process else ()))
     out = Path(out)
     files.probe(out)
-    made = cache(lambda seeds: Splits.of(demonstrations, held_out, seeds))
+    files.sweep(out)
+    made = cache(lambda seeds: Splits.of(demonstrations, held_out, seeds, standardise))
     found = {}
-    for method, request in asked.items():
+    for (method, count, _), request in zip(requests, asked, strict=True):
         path = out / f"{_slug(name)}.{_slug(method)}.parquet"
-        marks = {seed + k: _mark([__version__, *request, seed + k]) for k in range(splits)}
-        rows = _stored(path)
+        marks = {seed + k: _mark([__version__, *request, seed + k]) for k in range(count)}
+        rows = _stored(path, metrics)
         missing = tuple(each for each, mark in marks.items() if mark not in rows)
-        if missing:
-            tell = partial(watch, method) if watch else lambda share: None
-            checkpoint = Checkpoint.beside(path, {"runs": [marks[each] for each in missing]})
-            for each, row in zip(missing, _run(method, made(missing), updates, tell, checkpoint), strict=True):
+        for part in [(each,) for each in missing] if method in known else [missing] * bool(missing):
+            tell = partial(_tell, watch, method, missing.index(part[0]) / len(missing), len(part) / len(missing))
+            checkpoint = Checkpoint.beside(path, {"runs": [marks[each] for each in part]})
+            for each, row in zip(part, _run(method, made(part), updates, tell, checkpoint, process), strict=True):
                 rows[marks[each]] = {"dataset": name, "method": method, "seed": each, "run": marks[each], **row}
             files.write_bytes(path, sealed(pl.DataFrame(sorted(rows.values(), key=lambda row: row["seed"]))))
             checkpoint.remove()
-        found[method] = {metric: np.array([rows[mark][metric] for mark in marks.values()]) for metric in METRICS}
-    return Comparison(name, held_out, found)
+        found[method] = {metric: np.array([rows[mark][metric] for mark in marks.values()]) for metric in metrics}
+        if watch:
+            watch(method, 1.0)
+    return Comparison(name, held_out, found, notes, process.metrics if process else {})
+
+
+def _tell(watch: Watch | None, method: str, done: float, part: float, share: float) -> None:
+    if watch:
+        watch(method, min(done + part * share, 0.999))
+
+
+class Request(NamedTuple):
+    """A method, on how many splits, and what its results depend on beside its name."""
+
+    method: str
+    splits: int
+    settings: list[Any]
+
+
+def check(methods: Sequence[str], splits: int, updates: int | None, references: Sequence[str] = ()) -> list[Request]:
+    """Refuse what cannot be run, before anything is."""
+    if splits < 1:
+        raise UserError(f"splits must be a whole number from 1. Got {splits}.")
+    if updates is not None and updates < 1:
+        raise UserError(f"updates must be a whole number from 1. Got {updates}.")
+    known, found = (*BASELINES, *references), list[Request]()
+    for text in methods:
+        method, _, fewer = text.partition("@")
+        if fewer and not (fewer.isdecimal() and 1 <= int(fewer) <= splits):
+            raise UserError(f"{text}: after @ comes a number of splits from 1 to {splits}.")
+        if method in [one.method for one in found]:
+            raise UserError(f"{method} is there twice; name every method once.")
+        count = int(fewer) if fewer else splits
+        found.append(Request(method, count, [] if method in known else _settings(method, updates)))
+    return found
 
 
 def _settings(method: str, updates: int | None) -> list[Any]:
-    """What a result depends on beside the name of its method; wrong names are refused here."""
-    if method in BASELINES:
-        return []
     asked = Method.parse(method)
     configs = algorithms.candidates(asked.algorithm, asked.preset, asked.settings)
     if len(configs) > 1:
         raise UserError(f"{method}: settings are not chosen here; give one value of each.")
     (config,) = configs.values()
-    return [updates_for(asked, updates), algorithms.settings_of(config)]
+    return [_updates(asked, config, updates), algorithms.settings_of(config)]
+
+
+def _updates(method: Method, config: Any, updates: int | None) -> int:
+    """Those asked for; of a method that learns in rounds, always its own number of them."""
+    own = None if hasattr(config, "rounds") else updates
+    return algorithms.updates_for(method.algorithm, method.preset, [config], own)
 
 
 def _mark(content: Any) -> str:
@@ -156,23 +230,30 @@ def _mark(content: Any) -> str:
 
 
 class Splits(NamedTuple):
-    """Random splits of one dataset, and the standardised states of all learning parts, split by split."""
+    """Random splits of one dataset."""
 
+    whole: Demonstrations
     seeds: tuple[int, ...]
     training: list[Demonstrations]
     judged: list[Demonstrations]
-    scalings: list[Standardisation]
+    scalings: list[Standardisation | None]  # none: states are taken as they are
 
     @classmethod
-    def of(cls, demonstrations: Demonstrations, held_out: float, seeds: tuple[int, ...]) -> Splits:
+    def of(
+        cls, demonstrations: Demonstrations, held_out: float, seeds: tuple[int, ...], standardise: bool = True
+    ) -> Splits:
         """Split by patient (group, or trajectory) with each of the seeds."""
         training, judged = zip(*(demonstrations.split(held_out, seed) for seed in seeds), strict=True)
-        return cls(seeds, list(training), list(judged), [standardisation_of(part) for part in training])
+        scalings = [standardisation_of(part) if standardise else None for part in training]
+        return cls(demonstrations, seeds, list(training), list(judged), scalings)
 
     def dataset(self) -> Dataset:
-        """One pool with the learning part of every split, each standardised by itself; a run a split."""
+        """A run a split. One pool with the learning part of each, standardised by itself; or with all data once."""
+        if self.scalings[0] is None:
+            places = {id(trajectory): place for place, trajectory in enumerate(self.whole.trajectories)}
+            return make_dataset(self.whole, [np.array([places[id(t)] for t in p.trajectories]) for p in self.training])
         trajectories = [
-            replace(trajectory, observations=scaling.apply(trajectory.observations))
+            replace(trajectory, observations=_scaled(scaling, trajectory.observations))
             for part, scaling in zip(self.training, self.scalings, strict=True)
             for trajectory in part.trajectories
         ]
@@ -182,21 +263,25 @@ class Splits(NamedTuple):
         return make_dataset(together, draws)
 
 
+def _scaled(scaling: Standardisation | None, observations: np.ndarray) -> np.ndarray:
+    return scaling.apply(observations) if scaling else observations
+
+
 def _run(
-    method: str, splits: Splits, updates: int | None, tell: Callable[[float], None], checkpoint: Checkpoint
+    method: str,
+    splits: Splits,
+    updates: int | None,
+    tell: Callable[[float], None],
+    checkpoint: Checkpoint,
+    process: Process | None,
 ) -> list[dict[str, Any]]:
     """The metrics of one method on the held-out decisions of every split."""
     tell(0.0)
     started = time.perf_counter()
-    if method in BASELINES:
-        said: list[Decided | None] = []
-        for part in zip(splits.training, splits.judged, splits.scalings, splits.seeds, strict=True):
-            said.append(_baseline(method, *part))
-            tell(len(said) / len(splits.seeds))
-    else:
-        said = _learned(method, splits, updates, tell, checkpoint)
+    fitted = list(_fitted(method, splits, updates, tell, checkpoint, process))
+    said = [says and says(judged) for says, judged in zip(fitted, splits.judged, strict=True)]
     seconds = (time.perf_counter() - started) / len(splits.seeds)
-    return [
+    rows = [
         {
             **(scores(one) if one else dict.fromkeys(METRICS, float("nan"))),
             "seconds": seconds,
@@ -206,12 +291,34 @@ def _run(
         }
         for one, training, judged in zip(said, splits.training, splits.judged, strict=True)
     ]
+    if process:
+        each = zip(splits.seeds, fitted, strict=True)
+        played = process.play(method, {seed: says(process.asked) for seed, says in each if says})
+        lost = dict.fromkeys(process.metrics, float("nan"))
+        rows = [{**row, **played.get(seed, lost)} for seed, row in zip(splits.seeds, rows, strict=True)]
+    return rows
+
+
+def _fitted(
+    method: str,
+    splits: Splits,
+    updates: int | None,
+    tell: Callable[[float], None],
+    checkpoint: Checkpoint,
+    process: Process | None,
+) -> Iterable[Says | None]:
+    """What every split gives; nothing where training diverged."""
+    if process and method in process.references:
+        return [partial(decided, process.references[method])] * len(splits.seeds)
+    if method not in BASELINES:
+        return _learned(method, splits, updates, tell, checkpoint)
+    return [_baseline(method, *part) for part in zip(splits.training, splits.scalings, splits.seeds, strict=True)]
 
 
 def _learned(
     method: str, splits: Splits, updates: int | None, tell: Callable[[float], None], checkpoint: Checkpoint
-) -> list[Decided | None]:
-    """Train an algorithm on all splits in one program; nothing where it diverged."""
+) -> Iterator[Says | None]:
+    """Train an algorithm on all splits in one program."""
     asked, one = Method.parse(method), splits.training[0]
     entry, config = algorithms.get(asked.algorithm), algorithms.configure(*astuple(asked))
     dataset = splits.dataset()
@@ -222,59 +329,55 @@ def _learned(
         config,
         dataset,
         jnp.stack([named("fit", seed) for seed in splits.seeds]),
-        updates_for(asked, updates),
+        _updates(asked, config, updates),
         lambda report: tell(report.update / report.updates),
         checkpoint,
         chunk=entry.chunk,
     )
-    return [
-        None
-        if trained.diverged[run]
-        else decided(
-            Policy(pick(trained.states, run).network, one.observation_names, one.action_names, scaling), judged
-        )
-        for run, (judged, scaling) in enumerate(zip(splits.judged, splits.scalings, strict=True))
-    ]
+    for run, scaling in enumerate(splits.scalings):
+        network = pick(trained.states, run).network
+        policy = Policy(network, one.observation_names, one.action_names, scaling)
+        yield None if trained.diverged[run] else partial(decided, policy)
 
 
-def _baseline(
-    method: str, training: Demonstrations, judged: Demonstrations, scaling: Standardisation, seed: int
-) -> Decided:
+def _baseline(method: str, training: Demonstrations, scaling: Standardisation | None, seed: int) -> Says:
     if method in (MAJORITY, PREVIOUS):
-        return Baselines.from_demonstrations(training).decided(judged)[method]
-    return _classified(method, training, judged, scaling, seed)
+        counted = Baselines.from_demonstrations(training)
+        return lambda judged: counted.decided(judged)[method]
+    return _classifier(method, training, scaling, seed)
 
 
-def _classified(
-    method: str, training: Demonstrations, judged: Demonstrations, scaling: Standardisation, seed: int
-) -> Decided:
-    """What a classifier of scikit-learn with its default settings says, on standardised states."""
+def _classifier(method: str, training: Demonstrations, scaling: Standardisation | None, seed: int) -> Says:
+    """A classifier of scikit-learn with its default settings."""
     try:
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.linear_model import LogisticRegression
     except ImportError:
         raise UserError(f"{method} needs scikit-learn; install it with: pip install 'sbil[clinical]'") from None
-    steps, asked = training.flat(), judged.flat()
-    probabilities = np.zeros((len(asked.action), len(training.action_names)))
+    steps = training.flat()
     taken = np.unique(steps.action)
-    if len(taken) == 1:  # nothing to tell apart
-        probabilities[:, taken[0]] = 1
-    else:
-        model = LogisticRegression(max_iter=2000) if method == LOGISTIC else HistGradientBoostingClassifier()
-        if method == TREES:
-            model.set_params(random_state=seed)
-        model.fit(scaling.apply(steps.observation), steps.action)
-        probabilities[:, model.classes_] = model.predict_proba(scaling.apply(asked.observation))
-    return Decided(probabilities, asked.action, units(judged, asked.trajectory))
+    model = LogisticRegression(max_iter=2000) if method == LOGISTIC else HistGradientBoostingClassifier()
+    if method == TREES:
+        model.set_params(random_state=seed)
+    if len(taken) > 1:  # else there is nothing to tell apart
+        model.fit(_scaled(scaling, steps.observation), steps.action)
+
+    def says(judged: Demonstrations) -> Decided:
+        asked = judged.flat()
+        probabilities = np.zeros((len(asked.action), len(training.action_names)))
+        probabilities[:, taken] = model.predict_proba(_scaled(scaling, asked.observation)) if len(taken) > 1 else 1
+        return Decided(probabilities, asked.action, units(judged, asked.trajectory))
+
+    return says
 
 
-def _stored(path: Path) -> dict[str, dict[str, Any]]:
+def _stored(path: Path, metrics: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The rows of a file of metrics, by what was asked for."""
     if not path.exists():
         return {}
     try:
         rows = unpacked(path.read_bytes()).rows(named=True)
-        return {row["run"]: row for row in rows if all(metric in row for metric in METRICS)}
+        return {row["run"]: row for row in rows if all(metric in row for metric in metrics)}
     except (ValueError, KeyError, OSError, pl.exceptions.PolarsError):
         raise UserError(f"{path}: damaged, or no file of metrics; delete it and run the command again.") from None
 
@@ -290,15 +393,19 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         return {key: round(value, 6) if np.isfinite(value) else None for key, value in score._asdict().items()}
 
     paired = REFERENCE in comparison.scores
+    metrics = (*METRICS, *comparison.played)
     return {
         "name": comparison.name,
-        "splits": len(next(iter(comparison.scores.values()))["accuracy"]),
+        "notes": list(comparison.notes),
+        "splits": comparison.splits,
         "held_out": comparison.held_out,
+        "played": dict(comparison.played),
         "methods": {
             method: {
+                "splits": comparison.splits_of(method),
                 "diverged": comparison.diverged(method),
-                "scores": {metric: plain(comparison.score(method, metric)) for metric in METRICS},
-                "minus_bc": {metric: plain(comparison.difference(method, metric)) for metric in METRICS}
+                "scores": {metric: plain(comparison.score(method, metric)) for metric in metrics},
+                "minus_bc": {metric: plain(comparison.difference(method, metric)) for metric in metrics}
                 if paired
                 else None,
             }
@@ -313,23 +420,24 @@ def markdown(comparison: Comparison, named: Callable[[str], str] = str, paper: P
     named: what methods are called in print.
     paper: what the paper prints for this dataset, if it does.
     """
-    splits = len(next(iter(comparison.scores.values()))["accuracy"])
-    head = ["method", *PRINTED.values(), *(f"{name}, paper" for name in PRINTED.values() if paper)]
+    shown = {**PRINTED, **comparison.played}
+    head = ["method", *shown.values(), *(f"{name}, paper" for name in PRINTED.values() if paper)]
     body = []
     for method in comparison.scores:
-        cells = [_cell(comparison.score(method, metric)) for metric in PRINTED]
+        cells = [_cell(comparison.score(method, metric), 4 if metric in comparison.played else 3) for metric in shown]
         theirs = [_printed(paper, method, name) for name in PRINTED.values()] if paper else []
         body.append([_called(comparison, method, named), *cells, *theirs])
     share = f"{100 * comparison.held_out:g} %"
-    parts = [
-        f"{comparison.name}: mean ± standard error over {splits} random splits, {share} held out.",
-        _lines(head, body),
-    ]
+    title = f"{comparison.name}: mean ± standard error over {comparison.splits} random splits, {share} held out."
+    parts = [" ".join([title, *comparison.notes]), _lines(head, body)]
     if REFERENCE in comparison.scores:
         others = [method for method in comparison.scores if method != REFERENCE]
-        metrics = {**PRINTED, "log_loss": "log-loss", "ece": "ECE"}
+        metrics = {**PRINTED, "log_loss": "log-loss", "ece": "ECE", **comparison.played}
         rows = [
-            [named(method), *(_interval(comparison.difference(method, metric)) for metric in metrics)]
+            [
+                _called(comparison, method, named),
+                *(_interval(comparison.difference(method, metric)) for metric in metrics),
+            ]
             for method in others
         ]
         parts += [
@@ -351,16 +459,18 @@ def write(
 
 
 def _called(comparison: Comparison, method: str, named: Callable[[str], str]) -> str:
-    failed = comparison.diverged(method)
-    return f"{named(method)} (diverged in {failed})" if failed else named(method)
+    failed, run = comparison.diverged(method), comparison.splits_of(method)
+    remarks = [f"{run} of {comparison.splits} splits"] * (run < comparison.splits) + [f"diverged in {failed}"] * (
+        failed > 0
+    )
+    return f"{named(method)} ({', '.join(remarks)})" if remarks else named(method)
 
 
-def _cell(score: Score) -> str:
+def _cell(score: Score, digits: int) -> str:
     if not np.isfinite(score.mean):
         return "-"
-    return (
-        f"{score.mean:.3f} ± {score.standard_error:.3f}" if np.isfinite(score.standard_error) else f"{score.mean:.3f}"
-    )
+    error = f" ± {score.standard_error:.{digits}f}" if np.isfinite(score.standard_error) else ""
+    return f"{score.mean:.{digits}f}{error}"
 
 
 def _interval(score: Score) -> str:

@@ -6,29 +6,45 @@
 Clinicians' trajectories are drawn from the package's own policy; every method learns from the same ones. What is
 learned is then scored without sampling, since all tables are known: decisions over the states that clinicians visit,
 and the probability of survival by solving the linear equations of the Markov chain. Live episodes check the latter.
+`process` lets the table of `sbil reproduce --env ICU-Sepsis` score policies the same way.
 """
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from jaxtyping import Float
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil import algorithms, demonstrators, files
 from sbil.algorithms import BCConfig, EDMConfig, EDMExactConfig, EDMMetropolisConfig
+from sbil.clinical.comparison import Process
 from sbil.dataset import capacity_for, make_dataset, spec_of
-from sbil.demonstrations import Demonstrations
-from sbil.environments.icu_sepsis import DEATH, ICU_SEPSIS, STATES, SURVIVAL, clinicians, tables
+from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.environments.icu_sepsis import (
+    ACTIONS,
+    DEATH,
+    ICU_SEPSIS,
+    LEAST,
+    STATES,
+    SURVIVAL,
+    Patient,
+    clinicians,
+    steps,
+    tables,
+)
 from sbil.errors import UserError, unknown
 from sbil.evaluation import Policies, call, evaluate
+from sbil.evaluation.baselines import PREVIOUS
+from sbil.evaluation.matching import Decided
 from sbil.keys import named
-from sbil.networks import energy
+from sbil.networks import MLP, Dense, energy
 from sbil.training import stack, train_many
 
 PART = 100  # trajectories collected at once: until they are cut, each takes as much memory as the time limit allows
@@ -114,6 +130,102 @@ def record(trajectories: int, seed: int = 0) -> Demonstrations:
     return Demonstrations(together, parts[0].action_names, parts[0].observation_names, parts[0].provenance)
 
 
+CLINICIANS, UNIFORM = "clinicians", "uniform actions"
+
+
+def process(episodes: int = 1000) -> Process:
+    """ICU-Sepsis as what a comparison plays policies in; actions are drawn from a policy unless it says greedy.
+
+    A method is asked what it would do first at every state, and what after every action: where it knows no more than
+    the state, the former says all, and of the habit of taking the same action again the latter does.
+    """
+    acting = clinicians()
+    nearly_none = 1e-6 * jax.random.normal(
+        named("ties", ICU_SEPSIS.name), (STATES, ACTIONS)
+    )  # which action is likeliest
+    at_random = replace(acting, network=MLP((Dense(nearly_none, jnp.zeros(ACTIONS)),), "elu"))
+    rows = np.eye(STATES, dtype=np.float32)
+    first = [Trajectory(row[None], np.zeros(1, np.int32)) for row in rows]
+    after = [Trajectory(rows[[0, 0]], np.array([action, 0], np.int32)) for action in range(ACTIONS)]
+    asked = Demonstrations((*first, *after), ICU_SEPSIS.action_names, ICU_SEPSIS.observation_names)
+    return Process(
+        name=f"{ICU_SEPSIS.name}, {episodes} episodes",
+        references={CLINICIANS: acting, UNIFORM: at_random},
+        asked=asked,
+        metrics={
+            "survival": "survival, exact",
+            "greedy_survival": "survival, exact, greedy",
+            "live_survival": f"survival, {episodes:,} live episodes",
+        },
+        play=partial(_play, episodes),
+    )
+
+
+def _play(episodes: int, method: str, said: Mapping[int, Decided]) -> dict[int, dict[str, float]]:
+    """Who survives where actions are drawn from what was said, exactly and live, and where the likeliest is taken."""
+    if not said:
+        return {}
+    habit = method == PREVIOUS
+    exact: Callable[[np.ndarray], float] = habitual_survival if habit else survival
+    # The habit's row before any action comes first, then one an action.
+    rows = [0, *range(STATES + 1, STATES + 2 * ACTIONS, 2)] if habit else list(range(STATES))
+    policies = {seed: one.probabilities[rows] for seed, one in said.items()}
+    logits = [jnp.log(jnp.maximum(jnp.asarray(policy, jnp.float32), LEAST)) for policy in policies.values()]
+    networks = stack([MLP((Dense(each, jnp.zeros(ACTIONS)),), "elu") for each in logits])
+    keys = jnp.stack([named("live", ICU_SEPSIS.name, seed) for seed in said])
+    live = evaluate(HABIT if habit else ICU_SEPSIS, Policies(call, networks), keys, episodes, greedy=False)
+    return {
+        seed: {
+            "survival": exact(policy),
+            "greedy_survival": exact(np.eye(ACTIONS)[policy.argmax(axis=1)]),
+            "live_survival": float(returns.mean()),
+        }
+        for (seed, policy), returns in zip(policies.items(), live, strict=True)
+    }
+
+
+def habitual_survival(policy: Float[np.ndarray, "befores actions"]) -> float:
+    """The probability of survival where actions depend on the action before alone; row 0 is for the first action.
+
+    Of w(s, a), to survive after action a at state s, w = T(s, a, survival) + sum over living t and actions b of
+    T(s, a, t) policy(b | a) w(t, b); put in again and again until it stays.
+    """
+    rows = steps().row[:DEATH]  # most actions at a state lead to the same states: each row once
+    _, where, which = np.unique(rows, return_index=True, return_inverse=True)
+    leads = tables().transition[:DEATH].reshape(-1, STATES)[where]
+    which, action = which.reshape(rows.shape), np.arange(ACTIONS)
+    found, before = np.zeros((DEATH, ACTIONS)), np.ones((DEATH, ACTIONS))
+    while np.abs(found - before).max() > 1e-9:
+        after = leads[:, :DEATH] @ (found @ policy[1:].T) + leads[:, [SURVIVAL]]
+        found, before = after[which, action], found
+    return float(tables().start[:DEATH] @ found @ policy[0])
+
+
+class Treated(NamedTuple):
+    """A patient, and the action before: 0 for none, else its number from 1."""
+
+    patient: Patient
+    before: Int[Array, ""]
+
+
+def _admitted(key: PRNGKeyArray) -> Treated:
+    return Treated(ICU_SEPSIS.reset(key), jnp.int32(0))
+
+
+def _treat(treated: Treated, action: Int[Array, ""]) -> tuple[Treated, Float[Array, ""], Bool[Array, ""]]:
+    patient, reward, terminal = ICU_SEPSIS.step(treated.patient, action)
+    return Treated(patient, action.astype(jnp.int32) + 1), reward, terminal
+
+
+# ICU-Sepsis seen by one who knows nothing but the last action.
+HABIT = replace(
+    ICU_SEPSIS,
+    reset=_admitted,
+    observe=lambda treated: jax.nn.one_hot(treated.before, ACTIONS + 1),
+    step=_treat,
+)
+
+
 def references(episodes: int) -> list[Row]:
     """What the clinicians themselves are worth, and what uniform actions are."""
     acting = clinicians().network
@@ -122,7 +234,7 @@ def references(episodes: int) -> list[Row]:
     logits = at_every_state(networks)
     return [
         Row(name, 0, 0, score(logits[number], float(live[number].mean())))
-        for number, name in enumerate(("clinicians", "uniform actions"))
+        for number, name in enumerate((CLINICIANS, UNIFORM))
     ]
 
 

@@ -34,6 +34,7 @@ import numpy as np
 import polars as pl
 
 from sbil import files
+from sbil.clinical.counts import shown
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
 
@@ -86,7 +87,7 @@ class Cohort(NamedTuple):
         """The flow, for a terminal."""
         lines = []
         for title in ("stays", "windows", "cells of the series", "left out", "implausible values removed"):
-            lines += [title, *(f"{count:>12,}  {what}" for what, count in self.flow[title].items()), ""]
+            lines += [title, *(f"{shown(count):>12}  {what}" for what, count in self.flow[title].items()), ""]
         return "\n".join(lines).rstrip()
 
 
@@ -310,7 +311,7 @@ def _flow(
     actions = [each.ventilated for each in made]
     apart = sum(int(((a[:-2] == 1) & (a[1:-1] == 0) & (a[2:] == 1)).sum()) for a in actions)
     return {
-        "sources": [{"name": Path(source).name, "sha256": _sha256(Path(source))} for source in sources],
+        "sources": [{"name": Path(source).name, "sha256": digest(Path(source))} for source in sources],
         "window_hours": window_hours,
         "stays": {
             "read": counts["stays"],
@@ -347,8 +348,8 @@ def _flow(
     }
 
 
-def _sha256(source: Path) -> str | None:
-    """Of an archive; folders have none."""
+def digest(source: Path) -> str | None:
+    """The SHA-256 of an archive; folders have none."""
     return hashlib.sha256(source.read_bytes()).hexdigest() if source.is_file() else None
 
 

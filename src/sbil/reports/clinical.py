@@ -25,7 +25,8 @@ def _read(path: Path) -> Table:
     try:
         table: Table = json.loads(path.read_bytes())
         for method in table["methods"].values():
-            _ = [method["scores"][metric]["mean"] for metric in METRICS], method["diverged"]
+            metrics = (*METRICS, *dict(table.get("played", {})))
+            _ = [method["scores"][metric]["mean"] for metric in metrics], method["diverged"]
         _ = table["name"], table["splits"], table["held_out"] / 1
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: not a table of `sbil reproduce`; delete it and run the command again.") from None
@@ -50,7 +51,7 @@ def section(tables: Sequence[Table]) -> Html:
         "patients, so the standard error says how much another split would change a number; the intervals of the "
         "differences from BC allow for that (Nadeau and Bengio 2003)."
     )
-    boxes = [tag("details", tag("summary", _title(table)), _grid(table), open="") for table in tables]
+    boxes = [tag("details", tag("summary", _title(table)), *_notes(table), _grid(table), open="") for table in tables]
     head = tag("h2", "Clinical data", id="clinical-title")
     parts = head, tag("div", *boxes, class_="stack"), tag("p", note, class_="note")
     return tag("section", *parts, id="clinical", aria_labelledby="clinical-title")
@@ -60,20 +61,36 @@ def _title(table: Table) -> str:
     return f"{table['name']}: {table['splits']} splits, {100 * table['held_out']:g} % of the patients held out"
 
 
+def _notes(table: Table) -> list[Html]:
+    notes = table.get("notes") or []
+    return [tag("p", " ".join(map(str, notes)), class_="note")] if notes else []
+
+
 def _grid(table: Table) -> Html:
-    theirs = printed(table["name"])
-    heads = ["Method", *METRICS.values(), "ACC minus BC", "AUC minus BC", *(["printed ACC"] if theirs else [])]
+    theirs, played = printed(table["name"]), dict(table.get("played", {}))
+    heads = [
+        "Method",
+        *METRICS.values(),
+        *played.values(),
+        "ACC minus BC",
+        "AUC minus BC",
+        *(["printed ACC"] if theirs else []),
+    ]
     kinds = ["words", *["number"] * (len(heads) - 1)]
     head = tag("tr", *(tag("th", name, scope="col", class_=kind) for name, kind in zip(heads, kinds, strict=True)))
     body = []
     for method, values in table["methods"].items():
         texts = [_score(values["scores"][metric]) for metric in METRICS]
+        texts += [_score(values["scores"][metric], digits=4) for metric in played]
         less = values.get("minus_bc") or {}
         texts += [_difference(less.get(metric)) if method != "bc" else "" for metric in ("accuracy", "auc")]
         if theirs:
             cell = theirs.get(method, {}).get("ACC")
             texts.append(f"{cell[0]:.3f} ± {cell[1]:.3f}" if cell else "")
-        lost = f" (diverged in {values['diverged']})" if values["diverged"] else ""
+        fewer = values.get("splits", table["splits"])
+        remarks = [f"{fewer} of {table['splits']} splits"] * (fewer < table["splits"])
+        remarks += [f"diverged in {values['diverged']}"] * bool(values["diverged"])
+        lost = f" ({', '.join(remarks)})" if remarks else ""
         cells = [tag("td", text, class_="number") for text in texts]
         body.append(tag("tr", tag("th", name_of(method) + lost, scope="row"), *cells))
     inside = tag("caption", table["name"], class_="hidden"), tag("thead", head), tag("tbody", *body)
@@ -81,11 +98,11 @@ def _grid(table: Table) -> Html:
     return tag("div", box, class_="scroll", role="region", aria_label=f"Clinical table {table['name']}", tabindex=0)
 
 
-def _score(score: dict[str, float | None]) -> str:
+def _score(score: dict[str, float | None], digits: int = 3) -> str:
     if score["mean"] is None:
         return "–"
     error = score.get("standard_error")
-    return f"{score['mean']:.3f}" + (f" ± {error:.3f}" if error is not None else "")
+    return f"{score['mean']:.{digits}f}" + (f" ± {error:.{digits}f}" if error is not None else "")
 
 
 def _difference(score: dict[str, float | None] | None) -> str:

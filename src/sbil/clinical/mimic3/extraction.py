@@ -81,9 +81,9 @@ def extract(
         raise UserError(f"--actions must be 2 or 4, not {actions}.")
     if state not in get_args(State):
         raise unknown("state", state, get_args(State))
-    targets = _targets(out, overwrite)
-    tables = find(source)
     folder = Path(work).resolve() if work else out.with_name(f"{out.name}.work")
+    targets = _targets(out, overwrite, stopped=folder.is_dir())
+    tables = find(source)
     files.probe(folder)
     with Database(source, folder, memory, threads) as database:
         read = _read_all(database, tables, accept_incomplete, progress)
@@ -93,23 +93,26 @@ def extract(
         flow |= _select(database, parts)
         flow |= _build(database, actions, state, parts)
         schema = _schema(database, actions, state)
-        _write(database, actions, state, parts, targets[0])
+        rows = _rows(database, actions, state, parts)
         database.clear()
+    # The table comes last: where it is, all is there.
     files.write_text(targets[1], json.dumps(schema.as_json(), indent=1, ensure_ascii=False) + "\n")
     files.write_text(targets[2], json.dumps(flow, indent=1, ensure_ascii=False) + "\n")
+    files.write_bytes(out, rows)
     if work is None:
         shutil.rmtree(folder)
     return Cohort(out, schema, flow)
 
 
-def _targets(out: Path, overwrite: bool) -> tuple[Path, Path, Path]:
+def _targets(out: Path, overwrite: bool, stopped: bool) -> tuple[Path, Path, Path]:
+    """The files to write. What a run that was stopped left beside a table that it did not write is in nobody's way."""
     if out.suffix != ".parquet":
         raise UserError(f"{out}: demonstrations are written as Parquet; name the file something.parquet.")
     targets = (out, out.with_suffix(".schema.json"), out.with_suffix(".flow.json"))
     for path in targets:
         if path.is_dir():
             raise UserError(f"{path} is a folder; name a file.")
-        if path.exists() and not overwrite:
+        if path.exists() and not overwrite and not (stopped and path != out and not out.exists()):
             raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
     return targets
 
@@ -252,7 +255,8 @@ def _schema(database: Database, actions: int, state: State) -> Schema:
     return Schema(*("action", columns, ACTIONS[actions]), episode="stay", time="day", group="patient", missing="mean")
 
 
-def _write(database: Database, actions: int, state: State, parts: int, out: Path) -> None:
+def _rows(database: Database, actions: int, state: State, parts: int) -> bytes:
+    """The table of demonstrations, as Parquet."""
     names = [row["covariate"] for row in rows_of("covariates.csv")]
     spread = ", ".join(
         f"(max({held}) FILTER (WHERE covariate = {text(name)}))::FLOAT AS {identifier(f'{name}_{suffix}')}"
@@ -269,4 +273,4 @@ def _write(database: Database, actions: int, state: State, parts: int, out: Path
     table = pl.concat([pl.read_parquet(path.read_bytes()) for path in paths]).sort("stay", "day")
     content = io.BytesIO()
     table.write_parquet(content, compression="zstd")  # the same bytes for the same rows, however they came
-    files.write_bytes(out, content.getvalue())
+    return content.getvalue()

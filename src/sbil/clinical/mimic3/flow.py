@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-SMALL = 10
-
-
-def shown(count: int) -> str:
-    """A count as it is printed: those from 1 to 9 could point at single patients."""
-    return f"< {SMALL}" if 0 < count < SMALL else f"{count:,}"
+from sbil.clinical.counts import shown
 
 
 def as_text(flow: dict[str, Any]) -> str:

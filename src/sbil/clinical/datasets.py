@@ -1,0 +1,139 @@
+"""The clinical datasets that `sbil reproduce` knows by name: where demonstrations come from, how they are judged.
+
+What was extracted from a source is kept in a folder beside the results and serves the next call, unless --source then
+holds other files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sbil import demonstrations, files
+from sbil.clinical import icu_sepsis
+from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Process
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+
+ACTIONS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4}
+PHYSIONET, SEPSIS = "PhysioNet-2012", "ICU-Sepsis"
+NAMES = (*ACTIONS, PHYSIONET, SEPSIS)
+SEPSIS_TRAJECTORIES, SEPSIS_EPISODES = 1000, 1000
+ON_STATES = ("edm_exact", "edm_metropolis")  # algorithms for finitely many states
+# What a table is called, and so are its files, where the source is not the whole of MIMIC-III v1.4.
+MARKS = {
+    "v1.4": "",
+    "demo of v1.4": ", a demo of 100 patients, not a result",
+    "incomplete or changed": ", tables incomplete or changed, not a result",
+}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Demonstrations with all that their comparison needs."""
+
+    title: str  # of the table and its files
+    demonstrations: Demonstrations
+    standardise: bool = True
+    process: Process | None = None
+    notes: tuple[str, ...] = ()
+    account: str = ""  # who was left out, where that was found out now
+
+
+def references_of(name: str) -> tuple[str, ...]:
+    """The policies that a dataset's process brings."""
+    return (icu_sepsis.CLINICIANS, icu_sepsis.UNIFORM) if name == SEPSIS else ()
+
+
+def methods_of(name: str) -> tuple[str, ...]:
+    """What a dataset's table compares."""
+    return (*references_of(name), *BASELINES, "bc", *ON_STATES, *LEARNERS[1:]) if name == SEPSIS else METHODS
+
+
+def opened(
+    name: str,
+    folder: Path,
+    source: Sequence[Path] = (),
+    *,
+    accept_incomplete: bool = False,
+    trajectories: int = SEPSIS_TRAJECTORIES,
+    episodes: int = SEPSIS_EPISODES,
+) -> Dataset:
+    """The dataset called `name`.
+
+    folder: where what was extracted is kept; it holds rows of patients.
+    source: the files as they come from PhysioNet; not needed once they were extracted.
+    accept_incomplete: take tables of MIMIC-III that have not the official numbers of rows; the title says so.
+    trajectories, episodes: of ICU-Sepsis, how many are recorded, and how many a policy is played for.
+    """
+    if name == SEPSIS:
+        return _sepsis(trajectories, episodes)
+    table = folder / f"{name}.parquet"
+    if source:
+        files.write_text(folder / ".gitignore", "*\n")  # nobody commits it by accident
+    account = ""
+    if table.exists():
+        _must_be_the_same(table, source)
+    else:
+        account = _extract(name, table, source, accept_incomplete)
+    found = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
+    edition = _flow(table).get("edition", "v1.4")
+    return Dataset(name + MARKS.get(edition, f", {edition}"), found, account=account)
+
+
+def _sepsis(trajectories: int, episodes: int) -> Dataset:
+    process = icu_sepsis.process(episodes)
+    found = icu_sepsis.record(trajectories)
+    drawn = f"{trajectories:,} episodes ({found.steps:,} decisions) drawn from the clinicians' policy."
+    return Dataset(SEPSIS, found, standardise=False, process=process, notes=(drawn,))
+
+
+def _extract(name: str, table: Path, source: Sequence[Path], accept_incomplete: bool) -> str:
+    from sbil.clinical import mimic3, physionet2012
+
+    if not source:
+        raise UserError(f"--env {name} needs the data: give --source, the files as they come from PhysioNet.")
+    if name == PHYSIONET:
+        return str(physionet2012.extract(source, table, overwrite=True))
+    if len(source) > 1:
+        raise UserError(f"--source: MIMIC-III is one folder. Got {len(source)} names.")
+    # What another number of actions needs of the tables is the same: it is read once.
+    work = table.parent / "MIMIC-III.work"
+    cohort = mimic3.extract(
+        source[0], ACTIONS[name], table, work=work, accept_incomplete=accept_incomplete, overwrite=True
+    )
+    return str(cohort)
+
+
+def _must_be_the_same(table: Path, source: Sequence[Path]) -> None:
+    """Refuse a source with other files than those the table was made from."""
+    flow = _flow(table)
+    if "files" in flow:
+        same = all(
+            (folder / file["file"]).is_file() and (folder / file["file"]).stat().st_size == file["bytes"]
+            for folder in source
+            for file in flow["files"]
+        )
+    else:
+        from sbil.clinical.physionet2012 import digest
+
+        made_from = [one["sha256"] for one in flow.get("sources", ())]
+        same = not source or made_from == [digest(path) for path in source]
+    if not same:
+        raise UserError(
+            f"{table} was made from other files than --source holds; choose another --out, or delete {table.parent}."
+        )
+
+
+def _flow(table: Path) -> dict[str, Any]:
+    path = table.with_suffix(".flow.json")
+    try:
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError
+    except (OSError, ValueError):
+        raise UserError(f"{path} is missing or damaged; delete {table} and run the command again.") from None
+    return content
