@@ -81,7 +81,7 @@ class Ranking(NamedTuple):
     """
 
     unit: np.ndarray  # [n]
-    count: np.ndarray | None  # [n], how many rows each is; none where each is one
+    times: np.ndarray | None  # [n], how many rows each is; none where each is one
     positive: np.ndarray  # [p], the places of those among which there are positive rows
     hits: np.ndarray | None  # [p], how many; none where each is one
     start: np.ndarray  # [p], how many are above the tie of each
@@ -95,23 +95,23 @@ class Ranking(NamedTuple):
         order, edges = ranked(scores)
         unit, positive = unit[order], positive[order]
         starts = _runs(unit, edges[:-1])
-        count = hits = None
+        times = hits = None
         if len(starts) < len(unit):
-            count, among = np.diff(starts, append=len(unit)), np.add.reduceat(positive, starts, dtype=np.int64)
+            times, among = np.diff(starts, append=len(unit)), np.add.reduceat(positive, starts, dtype=np.int64)
             unit, positive, edges = unit[starts], among > 0, np.searchsorted(starts, edges)
             hits = among[positive]
         places = np.flatnonzero(positive)
         tie = np.searchsorted(edges, places, side="right")
         start, end = edges[tie - 1], edges[tie]
         first, last = np.searchsorted(places, start), np.searchsorted(places, end)
-        return cls(unit, count, places, hits, start, end, first, last)
+        return cls(unit, times, places, hits, start, end, first, last)
 
     def areas(self, weights: np.ndarray) -> Areas:
         """The areas for weights [resamples, units]."""
         rows = weights.take(self.unit, axis=1)
         hits = rows.take(self.positive, axis=1)
-        if self.count is not None and self.hits is not None:
-            rows, hits = rows * self.count, hits * self.hits
+        if self.times is not None and self.hits is not None:
+            rows, hits = rows * self.times, hits * self.hits
         seen, found = running(rows), running(hits)
         seen_end, found_end = seen.take(self.end, axis=1), found.take(self.last, axis=1)
         wrong = seen_end - found_end + seen.take(self.start, axis=1) - found.take(self.first, axis=1)
