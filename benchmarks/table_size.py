@@ -22,13 +22,15 @@ def run(settings: Settings, keep: Keep) -> None:
     rows = 100_000 if settings.quick else 10_000_000
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder) / "table", rows)
-        write(Path(folder) / "held_out", rows // 10, first=rows)
+        write(Path(folder) / "held_out", rows, first=rows)
         roles = ["--episode", "episode", "--time", "step", "--action", "action"]
         table, held_out, policy = (f"{folder}/{name}" for name in ("table", "held_out", "policy"))
         updates = str(settings.updates or rows // BATCH)  # as many decisions as there are
+        training = ["--data", table, *roles, "--updates", updates, "--out"]
         commands = {
             "check": ["check", table, *roles],
-            "train bc": ["train", "bc", "--data", table, *roles, "--updates", updates, "--out", policy],
+            "train bc": ["train", "bc", *training, policy],
+            "train edm": ["train", "edm", *training, f"{folder}/edm"],
             "evaluate": ["evaluate", policy, "--data", held_out],
             "predict": ["predict", policy, "--data", held_out, "--out", f"{folder}/decisions.parquet"],
         }
@@ -36,7 +38,7 @@ def run(settings: Settings, keep: Keep) -> None:
         for name, words in commands.items():
             records.append({"command": name, "rows": rows, **watched([sys.executable, "-m", "sbil", *words])})
             keep(records[-1])
-    title = f"A table of {rows:,} rows and {COLUMNS} columns (evaluate and predict: {rows // 10:,} rows)"
+    title = f"A table of {rows:,} rows and {COLUMNS} columns (evaluate and predict: as many others)"
     heads = ["command", "seconds", "memory of its own, GB", "with mapped files, GB"]
     show(title, heads, [[r["command"], *(number(r[k]) for k in ("seconds", "own", "all"))] for r in records])
 
@@ -63,8 +65,8 @@ def watched(words: list[str]) -> Record:
 
     def look() -> None:
         while process.poll() is None:
-            held = memory(process.pid)
-            most["own"], most["all"] = max(most["own"], held[0]), max(most["all"], held[1])
+            for name, held in memory(process.pid).items():
+                most[name] = max(most[name], held)
             sleep(0.05)
 
     started = perf_counter()
@@ -77,19 +79,23 @@ def watched(words: list[str]) -> Record:
     return {"seconds": perf_counter() - started, **most}
 
 
-def memory(process: int) -> tuple[float, float]:
-    """GB that a process and its descendants hold: of their own, and with the files mapped into it."""
-    own = everything = 0.0
+def memory(process: int) -> dict[str, float]:
+    """GB that a process and its descendants hold: of their own, and with the files mapped into it.
+
+    The second is never less than the most that one of them has held so far, which the system keeps count of.
+    """
+    own = everything = most = 0.0
     for pid in family(process):
         try:
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:
             continue
-        sizes = dict(line.split(":", 1) for line in status.splitlines() if line.startswith("Rss"))
-        parts = {name: int(text.split()[0]) / 1e6 for name, text in sizes.items()}
+        sizes = dict(line.split(":", 1) for line in status.splitlines() if line.startswith(("Rss", "VmHWM")))
+        parts = {name: int(text.split()[0]) * 1024 / 1e9 for name, text in sizes.items()}
+        most = max(most, parts.pop("VmHWM", 0))
         own += parts.get("RssAnon", 0) + parts.get("RssShmem", 0)
         everything += sum(parts.values())
-    return own, everything
+    return {"own": own, "all": max(everything, most)}
 
 
 def family(process: int) -> list[int]:
