@@ -11,6 +11,7 @@ estimator   how the states' law is learned: Langevin chains (Jarrett, Bica and v
             samples of the model, and their gradients are bounded
 penalty     keeps energies small (Du and Mordatch 2019)
 fade        the state term ends before the training does
+prior       the state term counts as a fixed number of decisions, as a prior does: the more there are the less it weighs
 balance     the state term's gradient is at most so many times the policy term's
 noise       sqrt(2 * step_size) makes the chains' temperature 1 (Welling and Teh 2011); EDM's is 0.005
 scaled      steps in units of each coordinate's spread
@@ -50,6 +51,7 @@ class EDMRobustConfig:
     estimator: Literal["chains", "contrastive", "score"] = setting("chains", "how the law of the states is learned")
     weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
     fade: float = setting(0.0, "updates after which that weight has halved; 0: it does not")
+    prior: float = setting(0.0, "decisions the state term counts as: of N, its weight is times prior / N; 0: always 1")
     balance: float = setting(0.0, "most that the state term's gradient may be of the policy term's; 0: no limit")
     square: float = setting(1.0, "weight of the squared state term (chains)")
     penalty: float = setting(0.0, "weight of the squared energies (chains)")
@@ -203,7 +205,8 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
             state.learner, seen, other, state.law
         )
         sizes = optax.global_norm(to_imitate), optax.global_norm(to_model)
-        weight = config.weight * halved(state.updates, config.fade)
+        believed = jnp.minimum(config.prior / dataset.labelled.size, 1.0)
+        weight = config.weight * halved(state.updates, config.fade) * jnp.where(config.prior > 0, believed, 1.0)
         limit = config.balance * sizes[0] / jnp.maximum(weight * sizes[1], 1e-12)
         weight *= jnp.where(config.balance > 0, jnp.minimum(limit, 1.0), 1.0)
         gradient = jax.tree.map(lambda one, other: one + weight * other, to_imitate, to_model)

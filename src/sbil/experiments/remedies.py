@@ -27,6 +27,7 @@ SETTINGS = {  # (thinning, demonstrators)
     "Acrobot-v1": ((1, 5, 20), (("ppo", "sampled"),)),
     "LunarLander-v3": ((1, 5), (("ppo", "greedy"),)),
 }
+WARM = "scaled=1+step_size=0.1+noise=0.4472"  # chains of temperature 1
 CONTROLS = (
     "bc",
     "bc+weight_decay=0.1",
@@ -55,7 +56,7 @@ CHAINS = (
     "edm_robust+balance=0.3",
     "edm_robust+noise=0.1414",
     "edm_robust+step_size=0.1+noise=0.1",
-    "edm_robust+scaled=1+step_size=0.1+noise=0.4472",
+    f"edm_robust+{WARM}",
     "edm_robust+bound=0.5",
     "edm_robust+average=0.999",
     "edm_robust+half_life=2000",
@@ -66,9 +67,17 @@ OTHER_CHAINS = (
     "edm_robust+head=separate",
     "edm_robust+start=data",
     "edm_robust+start=mixture",
-    "edm_robust+metropolis=true+scaled=1+step_size=0.1+noise=0.4472",
+    f"edm_robust+metropolis=true+{WARM}",
 )
-LISTS = {"controls": CONTROLS, "cheap": CHEAP, "chains": CHAINS, "other-chains": OTHER_CHAINS}
+WIDE = f"edm_robust+hidden=256x256+chain_length=5+{WARM}+average=0.999"
+TOGETHER = (
+    WIDE,
+    f"{WIDE}+weight=0.1",
+    f"{WIDE}+prior=30",
+    f"edm_robust+{WARM}+average=0.999+prior=30",
+    f"edm_robust+{WARM}+average=0.999+prior=100",
+)
+LISTS = {"controls": CONTROLS, "cheap": CHEAP, "chains": CHAINS, "other-chains": OTHER_CHAINS, "together": TOGETHER}
 
 
 @dataclass(frozen=True)
