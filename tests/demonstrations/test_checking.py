@@ -59,6 +59,24 @@ def test_a_table_without_faults(tmp_path):
     json.dumps(found.as_json(), allow_nan=False)
 
 
+def test_the_command_that_follows_does_not_say_again_what_a_schema_says(tmp_path):
+    data, schema = tmp_path / "stays.csv", tmp_path / "stays.json"
+    stays(site=np.tile(["a", "b"], 20)).write_csv(data)
+    roles = {"episode": "stay_id", "time": "hour", "action": "treatment", "one_hot": ["site"], "missing": "mean"}
+    schema.write_text(json.dumps(read(data, **roles).schema.as_json()))
+    follows = f"sbil train edm --data {data} --schema {schema}"
+    assert check(data, schema=schema).command == f"{follows} --terminal done --out policy/"
+    assert check(data, schema=schema, terminal="done", missing="last", observations=["pulse"]).command == (
+        f"{follows} --terminal done --observations pulse --missing last --out policy/"
+    )
+
+
+def test_the_command_that_follows_for_what_is_no_table(tmp_path):
+    save(read(stays(), **ROLES | {"episode": "stay_id", "action": "treatment"}), tmp_path / "stays.npz")
+    found = check(tmp_path / "stays.npz")
+    assert found.command == f"sbil train edm --data {tmp_path}/stays.npz --out policy/"
+
+
 def with_(values, at, value):
     values = list(values)
     for place in at:

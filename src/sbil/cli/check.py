@@ -1,7 +1,8 @@
 """sbil check: a table of decisions -> what is in it, what is wrong with it and how to mend it."""
 
 import json
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -33,6 +34,8 @@ def run(command: Command) -> None:
     from sbil.demonstrations.checking import check
 
     found = check(command.data, schema=command.schema, **command.roles())
+    if command.exclude:
+        found = replace(found, command=f"{found.command} --exclude {shlex.quote(str(command.exclude))}")
     if command.json:
         print(json.dumps(found.as_json()))
         return

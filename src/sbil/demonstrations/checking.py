@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from sbil.demonstrations.reading import asked, ready, roles_of
+from sbil.demonstrations.roles import Roles
 from sbil.demonstrations.schema import Missing, Schema
 from sbil.demonstrations.trajectory import Demonstrations
 from sbil.errors import UserError
@@ -58,7 +59,7 @@ class Checked:
     episodes: Mapping[str, Any] | None  # count, shortest, median, longest, of one step
     actions: Mapping[str, int | str]  # rows by action; small counts as "< 10"
     problems: tuple[Problem, ...]  # the most harmful first
-    command: str  # what to type next
+    command: str = ""  # what to type next
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -93,13 +94,11 @@ def check(
     if loaded := ready(source, roles):
         source, roles = _frame(loaded, name), roles_of(episode="episode", time="step", action="action")
     with asked(source, {"task": "check", "roles": roles.as_json()}) as (_, facts):
-        asked_for = {
-            **dict.fromkeys(roles.categories, "category"),
-            **dict.fromkeys(roles.one_hot, "one-hot"),
-            **({c.name: c.kind for c in roles.schema.columns if c.kind != "number"} if roles.schema else {}),
-        }
-        chosen = roles.observations or (tuple(c.name for c in roles.schema.columns) if roles.schema else ())
-        return _checked(name, facts, asked_for, chosen, roles.rule)
+        found = _checked(name, facts, roles)
+    words = ["sbil", "train", "edm", "--data", name]
+    if not loaded:
+        words += _options(found, roles, schema if isinstance(schema, str | Path) else None)
+    return replace(found, command=shlex.join([*words, "--out", "policy/"]))
 
 
 def _frame(demonstrations: Demonstrations, name: str) -> Any:
@@ -114,12 +113,18 @@ def _frame(demonstrations: Demonstrations, name: str) -> Any:
     return pl.DataFrame({"episode": steps.trajectory, "step": steps.time, "action": names, **columns})
 
 
-def _checked(name: str, facts: dict[str, Any], kinds: dict[str, str], chosen: Sequence[str], missing: str) -> Checked:
+def _checked(name: str, facts: dict[str, Any], roles: Roles) -> Checked:
+    kinds = {
+        **dict.fromkeys(roles.categories, "category"),
+        **dict.fromkeys(roles.one_hot, "one-hot"),
+        **({c.name: c.kind for c in roles.schema.columns if c.kind != "number"} if roles.schema else {}),
+    }
+    chosen = _chosen(roles)
     role_of = {column: role for role, column in facts["roles"].items() if column}
     columns = tuple(_column(column, facts, _role(column, role_of, kinds, chosen)) for column in facts["columns"])
     problems = [*_role_problems(facts), *_action_problems(facts), *_episode_problems(facts)]
     for column, raw in zip(columns, facts["columns"], strict=True):
-        problems += _column_problems(column, raw, facts, missing)
+        problems += _column_problems(column, raw, facts, roles.rule)
     episodes = facts["episodes"]
     if episodes:
         episodes = {key: episodes[key] for key in ("count", "shortest", "median", "longest", "of one step")}
@@ -133,8 +138,11 @@ def _checked(name: str, facts: dict[str, Any], kinds: dict[str, str], chosen: Se
         episodes,
         {action: count if count >= SMALL else f"< {SMALL}" for action, count in (facts["actions"] or {}).items()},
         tuple(sorted(problems, key=lambda problem: FORMER[problem.severity])),
-        _command(name, facts, columns, chosen, missing),
     )
+
+
+def _chosen(roles: Roles) -> Sequence[str]:
+    return roles.observations or (tuple(c.name for c in roles.schema.columns) if roles.schema else ())
 
 
 def _role(column: dict[str, Any], roles: dict[str, str], kinds: dict[str, str], chosen: Sequence[str]) -> str:
@@ -308,20 +316,21 @@ def _identifies(name: str) -> bool:
     return low == "id" or low.endswith(("_id", " id", "number", "_no")) or low.startswith("id_")
 
 
-def _command(
-    name: str, facts: dict[str, Any], columns: Sequence[ColumnFacts], chosen: Sequence[str], missing: str
-) -> str:
-    """The training that follows from what was found."""
-    words = ["sbil", "train", "edm", "--data", name]
+def _options(found: Checked, roles: Roles, file: str | Path | None) -> list[str]:
+    """The options of the training that follows from what was found; what a file of a schema says is not said again."""
+    known = roles.schema if file else None
+    words = ["--schema", str(file)] if file else []
     for role in ("episode", "time", "action", "terminal", "group"):
-        if facts["roles"][role] or role == "action":
-            words += [f"--{role}", facts["roles"][role] or "COLUMN"]
-    if chosen:
+        column = found.roles[role]
+        if (column or role == "action") and not (known and column == getattr(known, role)):
+            words += [f"--{role}", column or "COLUMN"]
+    if chosen := roles.observations if known else _chosen(roles):
         words += ["--observations", *chosen]
-    for option, role in (("--categories", "category"), ("--one-hot", "one-hot")):
-        if named := [column.name for column in columns if column.role == role]:
-            words += [option, *named]
-    gaps = any(column.missing for column in columns if column.role == "observation")
-    if gaps or missing != "refuse":
-        words += ["--missing", "mean" if missing == "refuse" else missing]
-    return " ".join(map(shlex.quote, [*words, "--out", "policy/"]))
+    for option, said, role in (("categories", roles.categories, "category"), ("one-hot", roles.one_hot, "one-hot")):
+        if named := said if known else [column.name for column in found.columns if column.role == role]:
+            words += [f"--{option}", *named]
+    gaps = any(column.missing for column in found.columns if column.role == "observation")
+    rule = "mean" if gaps and roles.rule == "refuse" else roles.rule
+    if rule != (known.missing if known else "refuse"):
+        words += ["--missing", rule]
+    return words
