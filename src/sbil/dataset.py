@@ -337,7 +337,8 @@ def make_dataset(
     nothing: list[np.ndarray] = [np.array([], int)] * len(draws)
     labelled, rest = _rows(steps, draws, capacity), _rows(states, unlabelled or nothing, None)
     if not labelled.size.min():
-        raise UserError(f"a draw keeps no step at thin {thin}, offset {thin_offset}; its trajectories are shorter.")
+        many = demonstrations.words[1]
+        raise UserError(f"a draw keeps no step at thin {thin}, offset {thin_offset}; its {many} are shorter.")
     return Dataset(make_pool(demonstrations, standardisation), labelled, rest)
 
 

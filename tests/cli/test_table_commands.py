@@ -115,6 +115,7 @@ def test_check_in_words_and_in_json(table, capsys):
     assert {column["name"]: column["missing"] for column in found["columns"]}["age"] == 1
     assert found["episodes"] == {"count": 24, "shortest": 4, "median": 4.0, "longest": 4, "of one step": 0}
     assert sum(found["actions"].values()) == 96
+    assert answered(capsys, "check", table, "--exclude", "my list.csv")["command"].endswith("--exclude 'my list.csv'")
 
 
 # Training
@@ -207,6 +208,16 @@ def test_scoring_refuses(table, policy, folder, capsys):
     words = ("compare", "--data", table, *ROLES, *MORE)
     assert "folds must be 2 to 12" in refusal(capsys, *words, "--folds", "13")
     assert "unknown algorithm" in refusal(capsys, *words, "--algorithms", "edm,magic")
+    for nothing in ("", " , "):
+        assert "--algorithms names none" in refusal(capsys, *words, "--algorithms", nothing)
+
+
+def test_a_table_has_episodes(table, folder, capsys):
+    """One concept, one word: what is a trajectory elsewhere is an episode here."""
+    words = ("train", "bc", "--data", table, *ROLES, *MORE, "--updates", "1", "--out", folder / "none")
+    assert "cannot draw 99 episodes from 24" in refusal(capsys, *words, "--trajectories", "99")
+    assert "its episodes are shorter" in refusal(capsys, *words, "--thin", "9", "--thin-offset", "8")
+    assert repr(read(table, episode="stay", action="treat", missing="mean")).startswith("Demonstrations(24 episodes")
 
 
 # Deciding

@@ -37,9 +37,14 @@ def run(command: Command) -> None:
     from sbil import algorithms, files
     from sbil.cli.progress import bar
     from sbil.cli.scores import rows, show
+    from sbil.errors import UserError
     from sbil.evaluation.crossvalidation import cross_validate
 
     names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
+    if not names:
+        raise UserError(
+            "--algorithms names none; give some of those that `sbil algorithms` lists, with commas between them."
+        )
     for name in names:
         algorithms.get(name)
     data = load(command.data, command)

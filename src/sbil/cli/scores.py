@@ -9,15 +9,6 @@ if TYPE_CHECKING:
     from sbil.evaluation.matching import Decided
     from sbil.policy import Policy
 
-HEADS = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "auc": "AUC",
-    "apr": "APR",
-    "log_loss": "log-loss",
-    "brier": "Brier",
-    "ece": "ECE",
-}
 SHIFTS = {
     "noise": "noise of one deviation",
     "out_of_range": "a value out of range",
@@ -34,7 +25,7 @@ def rows(found: "Mapping[str, Decided]") -> list[dict[str, Any]]:
     table = []
     for name, made in found.items():
         metrics = intervals(made).metrics
-        table.append({"method": name, **{metric: _plain(value) for metric, value in metrics.items()}})
+        table.append({"method": name, **{metric: value.as_json() for metric, value in metrics.items()}})
     return table
 
 
@@ -48,6 +39,8 @@ def beside(policy: "Policy", held_out: Any) -> "dict[str, Decided]":
 
 def show(table: Sequence[Mapping[str, Any]], title: str) -> None:
     """Metrics down, methods across, each with its interval below it."""
+    from sbil.policy.card import HEADS
+
     grid = _grid(title, "", [row["method"] for row in table])
     for metric, head in HEADS.items():
         grid.add_row(head, *(_cell(row[metric]) for row in table))
@@ -91,11 +84,11 @@ def show_familiarity(found: "Familiarity") -> None:
     accuracy = found.coverage.accuracy
     grid = _grid("Accuracy when the least familiar states are left to a human", "decided", list(accuracy))
     for share in next(iter(accuracy.values())):
-        grid.add_row(f"{share:.0%}", *(_cell(_plain(curve[share])) for curve in accuracy.values()))
+        grid.add_row(f"{share:.0%}", *(_cell(curve[share].as_json()) for curve in accuracy.values()))
     _print(grid)
     grid = _grid("Telling shifted states from held-out ones (AUROC, 0.5 is chance)", "shift", list(accuracy))
     for kind, detected in found.detection.items():
-        grid.add_row(SHIFTS[kind], *(_cell(_plain(detected.auroc[name])) for name in accuracy))
+        grid.add_row(SHIFTS[kind], *(_cell(detected.auroc[name].as_json()) for name in accuracy))
     _print(grid)
     print(found.sentence)
     for note in found.notes:
@@ -118,11 +111,6 @@ def _print(grid: Any) -> None:
     from rich.console import Console
 
     Console().print(grid)
-
-
-def _plain(found: Any) -> dict[str, float | None]:
-    """An interval as plain values; what is not defined is None."""
-    return {name: None if math.isnan(value) else float(value) for name, value in found._asdict().items()}
 
 
 def _number(value: float | None) -> str:

@@ -50,17 +50,17 @@ class Command(Table):
     """A named set of settings of the algorithm."""
     set: tuple[str, ...] = ()
     """Settings to change, as name=value; `sbil algorithms edm` lists them. Among values separated by slashes the best
-    is chosen by cross-validation on the training trajectories."""
+    is chosen by cross-validation on the training episodes."""
     updates: int | None = None
     """Updates (default: what the preset asks for; `sbil algorithms` says)."""
     seed: int = 0
     """Seed of initialisation, minibatches and chains."""
     trajectories: int = 0
-    """Use only this many trajectories, drawn with --draw-seed; 0 uses all."""
+    """Use only this many trajectories (episodes of a table), drawn with --draw-seed; 0 uses all."""
     draw_seed: int = 0
-    """Which random draw of trajectories."""
+    """Which random draw of them."""
     thin: int = 1
-    """Keep every k-th step of each trajectory."""
+    """Keep every k-th step of each episode."""
     thin_offset: int = 0
     """The first step kept."""
     held_out: float = 0.0
@@ -184,7 +184,7 @@ def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint"
     from sbil.cli.progress import bar, metrics_text
     from sbil.fitting import fit_watched
 
-    with bar(1, f"{command.algorithm} on {len(training)} trajectories") as advance:
+    with bar(1, f"{command.algorithm} on {len(training)} {training.words[1]}") as advance:
         return fit_watched(
             command.algorithm,
             training,

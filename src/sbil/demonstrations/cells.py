@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from sbil.demonstrations.schema import LARGEST
 from sbil.errors import UserError
 
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "?")
 TRUE, FALSE = ("1", "true", "yes"), ("0", "false", "no")
-LARGEST = float(np.finfo(np.float32).max)
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,299})")  # Python reads no whole number of thousands of digits
 # Timestamps with a blank for the T and a zone for the Z; the first that fits all of the first batch is kept.
 FORMATS = (

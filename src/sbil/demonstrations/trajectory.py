@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sbil.demonstrations.schema import Schema
+from sbil.demonstrations.schema import LARGEST, Schema
 from sbil.errors import UserError
-
-LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,7 +113,7 @@ class Demonstrations:
     def __repr__(self) -> str:
         ends = sum(t.terminal for t in self.trajectories), sum(t.truncated for t in self.trajectories)
         return (
-            f"Demonstrations({len(self)} trajectories, {self.steps} steps, "
+            f"Demonstrations({len(self)} {self.words[1]}, {self.steps} steps, "
             f"observations {self.observation_shape}, actions {list(self.action_names)}, "
             f"{ends[0]} terminal, {ends[1]} truncated)"
         )
@@ -150,7 +148,7 @@ class Demonstrations:
         curves over sizes are paired.
         """
         if not 1 <= size <= len(self):
-            raise UserError(f"cannot draw {size} trajectories from {len(self)}; choose 1 to {len(self)}.")
+            raise UserError(f"cannot draw {size} {self.words[1]} from {len(self)}; choose 1 to {len(self)}.")
         return np.random.default_rng(seed).permutation(len(self))[:size]
 
     def split(self, held_out: float, seed: int) -> tuple[Demonstrations, Demonstrations]:
@@ -182,9 +180,14 @@ class Demonstrations:
         return numbers, len(names)
 
     @property
+    def words(self) -> tuple[str, str]:
+        """What one of them is called, and several: episodes, where they were read from a table."""
+        return ("trajectory", "trajectories") if self.schema is None else ("episode", "episodes")
+
+    @property
     def unit(self) -> str:
         """What is split whole, in a word."""
-        return "trajectory" if self.groups is None else "group"
+        return self.words[0] if self.groups is None else "group"
 
     def flat(self, thin: int = 1, thin_offset: int = 0) -> Steps:
         """All decisions as flat arrays; with `thin` = k only those at steps thin_offset + 0, k, 2k, ...

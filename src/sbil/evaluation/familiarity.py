@@ -99,16 +99,16 @@ class Familiarity(NamedTuple):
         return {
             "coverage": {
                 "accuracy": {
-                    name: [{"share": share, **_plain(found)} for share, found in curve.items()]
+                    name: [{"share": share, **found.as_json()} for share, found in curve.items()]
                     for name, curve in coverage.accuracy.items()
                 },
-                "area": {name: _plain(found) for name, found in coverage.area.items()},
-                "differences": {name: _plain(found) for name, found in coverage.differences.items()},
+                "area": {name: found.as_json() for name, found in coverage.area.items()},
+                "differences": {name: found.as_json() for name, found in coverage.differences.items()},
             },
             "detection": {
                 kind: {
-                    "auroc": {name: _plain(found) for name, found in detected.auroc.items()},
-                    "differences": {name: _plain(found) for name, found in detected.differences.items()},
+                    "auroc": {name: found.as_json() for name, found in detected.auroc.items()},
+                    "differences": {name: found.as_json() for name, found in detected.differences.items()},
                 }
                 for kind, detected in self.detection.items()
             },
@@ -351,7 +351,3 @@ def _rows(demonstrations: Demonstrations, chosen: np.ndarray) -> np.ndarray:
 def _divisor(deviation: np.ndarray) -> np.ndarray:
     """What to divide by: 1 where a column does not vary."""
     return np.where(deviation > 0, deviation, 1.0)
-
-
-def _plain(found: Interval) -> dict[str, float | None]:
-    return {name: value if np.isfinite(value) else None for name, value in found._asdict().items()}

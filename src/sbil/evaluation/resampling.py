@@ -4,6 +4,7 @@ Resampling is weighting: a resample is how often each unit (an episode, a group 
 sorted is sorted once, and every resample is then a matter of cumulative sums.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+
+    def as_json(self) -> dict[str, float | None]:
+        """As plain values; what is not a number is None."""
+        return {name: value if math.isfinite(value) else None for name, value in self._asdict().items()}
 
 
 def affordable(resamples: int, rows: int, passes: int) -> int:
