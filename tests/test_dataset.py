@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chisquare
 
 import probes
-from sbil.dataset import Pool, Rows, Spec, capacity_for, make_dataset, make_pool, spec_of
+from sbil.dataset import Dataset, Pool, Rows, Spec, capacity_for, make_dataset, make_pool, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 
@@ -172,6 +172,20 @@ def test_bounds_of_many_rows_are_found_block_by_block(monkeypatch):
     dataset = make_dataset(numbered((4, 3, 4)), [np.array([1, 2])], capacity=8, unlabelled=[np.array([], int)])
     low, high = probes.run_of(dataset, 0).bounds()
     assert (low.tolist(), high.tolist()) == ([4], [10])
+
+
+def test_bounds_need_little_memory_beside_a_large_table(monkeypatch):
+    monkeypatch.setattr("sbil.dataset.BLOCK", 4096)
+    states = np.zeros((300_000, 20), np.float32)
+    many = Demonstrations((Trajectory(states, np.zeros(len(states), np.int32)),), ("only",))
+    dataset = make_dataset(many, [np.array([0])])
+
+    def bounds(labelled, unlabelled, pool):
+        return Dataset(pool, labelled, unlabelled).bounds()
+
+    program = jax.jit(jax.vmap(bounds, in_axes=(0, 0, None)))
+    compiled = program.lower(dataset.labelled, dataset.unlabelled, dataset.pool).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < states.nbytes / 2
 
 
 def test_a_large_pool_is_not_copied_once_more():
