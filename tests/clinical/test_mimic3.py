@@ -4,12 +4,16 @@ import csv
 import gzip
 import json
 import os
-from itertools import count
+import random
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import duckdb
 import polars as pl
 import pytest
+from hospitals import HEADERS, ORDINARY, Hospital, ward
 
 from sbil.clinical.counts import shown
 from sbil.clinical.mimic3 import extract
@@ -22,83 +26,6 @@ DEMO = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared"))
 on_the_demo = pytest.mark.skipif(
     not DEMO.is_dir(), reason="the MIMIC-III demo is not beside the checkout (SBIL_SHARED)"
 )
-
-# The columns of the official files.
-HEADERS = {
-    "PATIENTS": "ROW_ID SUBJECT_ID GENDER DOB DOD DOD_HOSP DOD_SSN EXPIRE_FLAG",
-    "ICUSTAYS": "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID DBSOURCE FIRST_CAREUNIT LAST_CAREUNIT FIRST_WARDID LAST_WARDID "
-    "INTIME OUTTIME LOS",
-    "CHARTEVENTS": "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID ITEMID CHARTTIME STORETIME CGID VALUE VALUENUM VALUEUOM "
-    "WARNING ERROR RESULTSTATUS STOPPED",
-    "LABEVENTS": "ROW_ID SUBJECT_ID HADM_ID ITEMID CHARTTIME VALUE VALUENUM VALUEUOM FLAG",
-    "PRESCRIPTIONS": "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID STARTDATE ENDDATE DRUG_TYPE DRUG DRUG_NAME_POE "
-    "DRUG_NAME_GENERIC FORMULARY_DRUG_CD GSN NDC PROD_STRENGTH DOSE_VAL_RX DOSE_UNIT_RX FORM_VAL_DISP FORM_UNIT_DISP "
-    "ROUTE",
-    "PROCEDUREEVENTS_MV": "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID STARTTIME ENDTIME ITEMID VALUE VALUEUOM LOCATION "
-    "LOCATIONCATEGORY STORETIME CGID ORDERID LINKORDERID ORDERCATEGORYNAME SECONDARYORDERCATEGORYNAME "
-    "ORDERCATEGORYDESCRIPTION ISOPENBAG CONTINUEINNEXTDEPT CANCELREASON STATUSDESCRIPTION COMMENTS_EDITEDBY "
-    "COMMENTS_CANCELEDBY COMMENTS_DATE",
-}
-# What patient 1 had in the single day of stay 1: every covariate once, in its own unit.
-FIRST_ITEMS = {row["covariate"]: row for row in reversed(rows_of("items.csv"))}
-ORDINARY = {
-    row["covariate"]: {"heart_rate": 76.0, "temperature": 37.0, "ph": 7.4, "gcs_eye": 4.0, "gcs_motor": 6.0}.get(
-        row["covariate"], (float(row["low"]) + float(row["high"])) / 2
-    )
-    for row in rows_of("covariates.csv")
-}
-
-
-class Hospital:
-    """Rows to be written as the official files."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, list[dict[str, object]]] = {name: [] for name in HEADERS}
-        self.number = count(1)
-        self.patient(1)
-        self.stay(1, 1, "2150-01-01 08:00:00", "2150-01-01 20:00:00")
-        self.ventilator(1, "2150-01-01 09:00:00")
-        for covariate, item in FIRST_ITEMS.items():
-            values = {"ITEMID": item["itemid"], "CHARTTIME": "2150-01-01 10:00:00", "VALUENUM": ORDINARY[covariate]}
-            self.add(item["events"].upper(), SUBJECT_ID=1, **values)
-
-    def add(self, table: str, **values: object) -> None:
-        self.rows[table].append({"ROW_ID": next(self.number), **values})
-
-    def patient(self, subject: int, born: str = "2100-01-01 00:00:00") -> None:
-        self.add("PATIENTS", SUBJECT_ID=subject, DOB=born)
-
-    def stay(self, subject: int, stay: int, begin: str, end: str) -> None:
-        self.add("ICUSTAYS", SUBJECT_ID=subject, ICUSTAY_ID=stay, INTIME=begin, OUTTIME=end)
-
-    def chart(self, subject: int, item: int, when: str, number: object = "", value: object = "", error: object = 0):
-        self.add(
-            "CHARTEVENTS",
-            **{"SUBJECT_ID": subject, "ITEMID": item, "CHARTTIME": when, "VALUE": value, "VALUENUM": number},
-            ERROR=error,
-        )
-
-    def ventilator(self, subject: int, when: str, mode: str = "Assist Control") -> None:
-        self.chart(subject, 720, when, value=mode)
-
-    def spell(self, subject: int, begin: str, end: str, item: int = 225792, status: str = "FinishedRunning") -> None:
-        times = {"STARTTIME": begin, "ENDTIME": end}
-        self.add("PROCEDUREEVENTS_MV", SUBJECT_ID=subject, ITEMID=item, STATUSDESCRIPTION=status, **times)
-
-    def drug(self, subject: int, begin: str, end: str, drug: str = "Vancomycin", route: str = "IV", kind: str = "MAIN"):
-        dates = {"STARTDATE": begin, "ENDDATE": end}
-        self.add("PRESCRIPTIONS", SUBJECT_ID=subject, DRUG_TYPE=kind, DRUG=drug, ROUTE=route, **dates)
-
-    def write(self, folder: Path, packed: bool = False, lower: bool = False) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        for table, rows in self.rows.items():
-            columns = HEADERS[table].split()
-            name = f"{table.lower() if lower else table}.csv" + (".gz" if packed else "")
-            with gzip.open(folder / name, "wt") if packed else (folder / name).open("w") as file:
-                writer = csv.writer(file, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
-                writer.writerow([column.lower() if lower else column for column in columns])
-                writer.writerows([[row.get(column, "") for column in columns] for row in rows])
-        return folder
 
 
 @pytest.fixture
@@ -410,6 +337,58 @@ def test_a_stopped_run_goes_on_with_the_next_table(hospital, tmp_path, monkeypat
     assert read == ["patients", "icustays", "chartevents"]
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert not (tmp_path / "demos.parquet.work").exists()
+
+
+def killed(command, when):
+    """Start a command and kill it when it has told of a table, or after some seconds; whether that was in time."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if isinstance(when, str):
+        in_time = any(line.startswith(when) for line in process.stderr)
+    else:
+        time.sleep(when)
+        in_time = process.poll() is None
+    process.kill()
+    process.communicate()
+    return in_time
+
+
+def harvest(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def command(source, out, work):
+    words = ["--source", source, "--out", out / "demos.parquet", "--work", work, "--accept-incomplete"]
+    return [sys.executable, "-m", "sbil", "clinical", "mimic3", *map(str, words)]
+
+
+def test_a_killed_process_is_gone_on_with(tmp_path):
+    """SIGKILL when the fourth table is read; then what was read is not read again, and the same files come out."""
+    source = ward().write(tmp_path / "source")
+    extract(source, 4, tmp_path / "whole" / "demos.parquet", accept_incomplete=True)
+    out, work = tmp_path / "torn", tmp_path / "work"
+    assert killed(command(source, out, work), "PRESCRIPTIONS")
+    assert not out.exists() or not harvest(out)
+    kept = {path: path.stat().st_mtime_ns for path in work.glob("*.parquet")}
+    assert {path.stem for path in kept} >= {"patients", "icustays", "procedureevents_mv", "prescriptions"}
+    done = subprocess.run(command(source, out, work), check=True, capture_output=True, text=True)
+    assert "CHARTEVENTS: " in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert harvest(out) == harvest(tmp_path / "whole")
+
+
+@pytest.mark.release
+def test_killed_again_and_again(tmp_path):
+    source = ward(200, 20).write(tmp_path / "source")
+    extract(source, 4, tmp_path / "whole" / "demos.parquet", accept_incomplete=True)
+    rng, kills = random.Random(0), 0
+    moments = ["PATIENTS", "ICUSTAYS", "LABEVENTS", "CHARTEVENTS"]
+    while kills < 20:
+        out, work = tmp_path / f"torn-{kills}", tmp_path / f"work-{kills}"
+        for _ in range(4):
+            kills += killed(command(source, out, work), rng.choice([*moments, rng.uniform(0.5, 4)]))
+        if not (out / "demos.parquet").exists():
+            subprocess.run(command(source, out, work), check=True, capture_output=True)
+        assert harvest(out) == harvest(tmp_path / "whole")
 
 
 def test_a_named_work_folder_serves_another_run(hospital, tmp_path, monkeypatch):

@@ -1,0 +1,295 @@
+"""sbil reproduce on clinical data, from the files of hospitals to the table: whole, twice, interrupted, refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hospitals import ward
+
+from probes import refusal
+from sbil.cli import main
+from sbil.clinical import comparison, datasets, icu_sepsis
+from sbil.evaluation.matching import METRICS, Decided
+from sbil.reports import clinical
+
+DATA = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data"
+SMALL = ("--draws", "2", "--updates", "3", "--algorithms", "majority,previous action,bc")
+CHANGED = "tables incomplete or changed, not a result"
+
+
+def reproduce(*words: object) -> None:
+    main(["reproduce", *map(str, words)])
+
+
+def table(out: Path, title: str) -> dict:
+    [found] = [one for one in clinical.found([out]) if one["name"] == title]
+    return found
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The methods and splits that were run and not kept."""
+    seen = []
+    original = comparison._run
+
+    def counted(method, splits, *rest):
+        seen.append((method, splits.seeds))
+        return original(method, splits, *rest)
+
+    monkeypatch.setattr(comparison, "_run", counted)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def hospital(tmp_path_factory):
+    return ward().write(tmp_path_factory.mktemp("mimic") / "source")
+
+
+def stays(path: Path, count: int = 12) -> Path:
+    """An archive of records in which every other stay is ventilated for some hours."""
+    with tarfile.open(path, "w:gz") as file:
+        for number in range(1, count + 1):
+            lines = ["Time,Parameter,Value", f"00:00,RecordID,{number}", "00:00,Age,54", "00:00,ICUType,2"]
+            lines += [f"{hour:02}:10,HR,{60 + number + hour}" for hour in range(0, 24, 3)]
+            lines += [f"{hour:02}:20,MechVent,1" for hour in range(0, 12, 3) if number % 2]
+            content = "\n".join(lines).encode()
+            info = tarfile.TarInfo(f"set-a/{number}.txt")
+            info.size = len(content)
+            file.addfile(info, BytesIO(content))
+    return path
+
+
+# Whole, and again.
+
+
+def test_mimic_from_its_files_to_the_tables(hospital, tmp_path, capsys, ran):
+    words = ("--source", hospital, "--accept-incomplete", "--out", tmp_path, *SMALL)
+    reproduce("--env", "MIMIC-III-4a", *words)
+    printed = capsys.readouterr()
+    assert f"MIMIC-III-4a, {CHANGED}: mean ± standard error over 2 random splits, 20 % held out. 3 up" in printed.out
+    assert "3/3 MIMIC-III-4a bc: " in printed.err
+    assert "holds rows of patients" in printed.out
+    assert [method for method, _ in ran] == ["majority", "majority", "previous action", "previous action", "bc"]
+    names = {path.name for path in (tmp_path / "clinical").iterdir()}
+    marked = "MIMIC-III-4a-tables-incomplete-or-changed-not-a-result"
+    assert {f"{marked}.md", f"{marked}.json", f"{marked}.bc.parquet"} <= names
+    for path in (tmp_path / "clinical").glob("*.parquet"):  # metrics and counts, no row of a patient
+        assert set(pl.read_parquet(path).columns) == {
+            *(*METRICS, "dataset", "method", "seed", "run", "seconds"),
+            *("trajectories", "held_out_trajectories", "held_out_decisions"),
+        }
+    assert (tmp_path / "clinical" / "data" / ".gitignore").read_text() == "*\n"
+    four = table(tmp_path, f"MIMIC-III-4a, {CHANGED}")
+    assert (four["splits"], set(four["methods"])) == (2, {"majority", "previous action", "bc"})
+    assert clinical.printed(four["name"]) == {}  # the paper's numbers do not stand beside what is no result
+    assert CHANGED in clinical.section([four])
+    # Again, without the source and with it, in JSON: nothing is run, and the answer is the same.
+    ran.clear()
+    for source in ((), words[:3]):
+        reproduce("--env", "MIMIC-III-4a", *source, "--out", tmp_path, *SMALL, "--json")
+        said = capsys.readouterr()
+        assert json.loads(said.out) == four
+        assert "3/3 MIMIC-III-4a bc: kept from before" in said.err
+    assert not ran
+    reproduce("--env", "MIMIC-III-4a", "--out", tmp_path, "--draws", "3", "--algorithms", "majority,previous action@2")
+    assert ran == [("majority", (2,))]
+
+
+def test_physionet_from_its_archives_to_the_table(tmp_path, capsys, ran):
+    source, out = stays(tmp_path / "set-a.tar.gz"), tmp_path / "out"
+    words = ("--env", "PhysioNet-2012", "--out", out, *SMALL)
+    reproduce(*words, "--source", source)
+    first = table(out, "PhysioNet-2012")
+    assert first["methods"]["bc"]["scores"]["accuracy"]["mean"] > 0
+    ran.clear()
+    reproduce(*words)
+    assert not ran
+    assert table(out, "PhysioNet-2012") == first
+    other = stays(tmp_path / "set-b.tar.gz", 13)
+    assert "was made from other files than --source holds" in refusal(capsys, "reproduce", *words, "--source", other)
+    (out / "clinical" / "data" / "PhysioNet-2012.flow.json").unlink()
+    assert "flow.json is missing or damaged" in refusal(capsys, "reproduce", *words)
+
+
+needs_sepsis = pytest.mark.skipif(find_spec("icu_sepsis") is None, reason="icu-sepsis is not installed")
+
+
+@needs_sepsis
+def test_icu_sepsis_is_matched_and_played(tmp_path):
+    methods = "clinicians,uniform actions,edm_exact"
+    words = ("--sizes", "10", "--episodes", "30", "--draws", "1", "--updates", "3", "--algorithms", methods)
+    reproduce("--env", "ICU-Sepsis", *words, "--out", tmp_path)
+    found = table(tmp_path, "ICU-Sepsis")
+    assert found["notes"][0].startswith("10 episodes (")
+    assert found["played"]["live_survival"] == "survival, 30 live episodes"
+    scores = {method: values["scores"] for method, values in found["methods"].items()}
+    assert list(scores) == methods.split(",")
+    assert scores["clinicians"]["survival"]["mean"] == pytest.approx(0.7818, abs=5e-5)
+    assert scores["uniform actions"]["survival"]["mean"] == pytest.approx(0.7801, abs=5e-5)
+    assert scores["uniform actions"]["log_loss"]["mean"] == pytest.approx(np.log(25), abs=1e-4)
+    for values in scores.values():
+        assert 0.7 < values["survival"]["mean"] < 0.88
+        assert 0.4 < values["live_survival"]["mean"] <= 1
+    assert "survival, exact" in clinical.section([found])
+
+
+@pytest.mark.release
+@needs_sepsis
+def test_icu_sepsis_with_every_baseline_twice(tmp_path, ran):
+    words = ("--sizes", "20", "--episodes", "30", "--draws", "1", "--updates", "3", "--out", tmp_path)
+    methods = [*datasets.references_of("ICU-Sepsis"), *comparison.BASELINES, "bc", *datasets.ON_STATES]
+    reproduce("--env", "ICU-Sepsis", *words, "--algorithms", ",".join(methods))
+    first = table(tmp_path, "ICU-Sepsis")
+    assert list(first["methods"]) == methods
+    ran.clear()
+    reproduce("--env", "ICU-Sepsis", *words, "--algorithms", ",".join(methods))
+    assert not ran
+    assert table(tmp_path, "ICU-Sepsis") == first
+
+
+@pytest.mark.release
+@needs_sepsis
+def test_survival_by_habit():
+    """Who takes no notice of the action before does what a policy without states does; live episodes agree."""
+    shares = np.random.default_rng(0).dirichlet(np.ones(25))
+    exact = icu_sepsis.survival(np.tile(shares, (716, 1)))
+    assert icu_sepsis.habitual_survival(np.tile(shares, (26, 1))) == pytest.approx(exact, abs=1e-6)
+    said = np.tile(shares, (766, 1))
+    played = icu_sepsis._play(400, "previous action", {5: Decided(said, np.zeros(766, int), np.arange(766))})
+    assert abs(played[5]["live_survival"] - exact) < 4 * (exact * (1 - exact) / 400) ** 0.5
+
+
+def test_what_icu_sepsis_is_compared_with():
+    assert datasets.methods_of("ICU-Sepsis")[:2] == datasets.references_of("ICU-Sepsis")
+    assert set(datasets.methods_of("ICU-Sepsis")) == {
+        *("clinicians", "uniform actions", "edm_exact", "edm_metropolis"),
+        *comparison.METHODS,
+    }
+    assert datasets.methods_of("MIMIC-III-2a") == comparison.METHODS
+
+
+# Refused in one line, before any work.
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--env", "PhysioNet-2012"), "--env PhysioNet-2012 needs the data: give --source"),
+        (("--env", "MIMIC-III-2a"), "--env MIMIC-III-2a needs the data: give --source"),
+        (("--env", "MIMIC-III-4a", "--source", "EMPTY"), "holds no table of MIMIC-III"),
+        (("--env", "MIMIC-III-4a", "--source", "nowhere"), "nowhere is not a folder"),
+        (("--env", "MIMIC-III-4a", "--source", "EMPTY", "EMPTY"), "MIMIC-III is one folder. Got 2 names."),
+        (("--env", "MIMIC-III-4a", "--source", "HOSPITAL"), "has 13 rows and MIMIC-III v1.4 has 46,520"),
+        (("--env", "PhysioNet-2012", "--source", "EMPTY"), "no record of a stay in it"),
+        (("--env", "PhysioNet-2012", "--source", "nowhere"), "there is no such file or folder"),
+        (("--env", "MIMIC-III-3a"), "unknown environment 'MIMIC-III-3a'; did you mean 'MIMIC-III-4a'?"),
+        (("--env", "ICU-Sepsis-v2"), "unknown environment 'ICU-Sepsis-v2'; did you mean 'ICU-Sepsis'?"),
+        (("--env", "ICU-Sepsis", "--sizes", "10,20"), "--sizes of ICU-Sepsis must be one number"),
+        (("--env", "ICU-Sepsis", "--source", "EMPTY"), "needs no --source"),
+        (("--env", "MIMIC-III-4a", "--source", "HOSPITAL", "--algorithms", "bd"), "unknown algorithm 'bd'"),
+        (("--env", "MIMIC-III-4a", "--source", "HOSPITAL", "--draws", "0"), "splits must be a whole number from 1"),
+        (("--env", "PhysioNet-2012", "--algorithms", "clinicians"), "unknown algorithm 'clinicians'"),
+    ],
+)
+def test_mistakes_are_one_line(hospital, tmp_path, capsys, words, message):
+    (tmp_path / "empty").mkdir()
+    places = {"EMPTY": tmp_path / "empty", "HOSPITAL": hospital}
+    given = [places.get(word, word) for word in words]
+    assert message in refusal(capsys, "reproduce", *given, "--out", tmp_path / "out")
+
+
+def test_a_table_of_another_hospital_is_not_taken_for_this_one(hospital, tmp_path, capsys):
+    words = ("--env", "MIMIC-III-4a", "--accept-incomplete", "--out", tmp_path / "out", "--algorithms", "majority")
+    reproduce(*words, "--source", hospital)
+    other = ward(13).write(tmp_path / "other")
+    assert "was made from other files than --source holds" in refusal(capsys, "reproduce", *words, "--source", other)
+
+
+# Interrupted. Real processes; a checkpoint after every chunk.
+
+
+def start(out: Path, hospital: Path, updates: int) -> subprocess.Popen:
+    words = ["--env", "MIMIC-III-4a", "--source", hospital, "--accept-incomplete", "--out", out, "--draws", "2"]
+    words += ["--algorithms", "previous action,bc", "--updates", updates]
+    command = [sys.executable, "-m", "sbil", "reproduce", *map(str, words)]
+    environment = {**os.environ, "SBIL_CHECKPOINT_SECONDS": "0"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def measured(out: Path) -> dict[str, list]:
+    files = sorted((out / "clinical").glob("*.parquet"))
+    return {path.name: pl.read_parquet(path).drop("seconds").rows() for path in files}
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_was_stopped_goes_on(hospital, tmp_path, stop):
+    updates = 5_000
+    whole, torn = tmp_path / "whole", tmp_path / "torn"
+    undisturbed = start(whole, hospital, updates)
+    undisturbed.communicate(timeout=300)
+    assert undisturbed.returncode == 0
+    process = start(torn, hospital, updates)
+    end = time.monotonic() + 120
+    while not list((torn / "clinical").glob(".*.checkpoint")) and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(stop)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL), error
+    [checkpoint] = (torn / "clinical").glob(".*.checkpoint")
+    assert len(measured(torn)) == 1  # the baseline; the rest is not there yet
+    again = start(torn, hospital, updates)
+    _, error = again.communicate(timeout=300)
+    assert again.returncode == 0, error
+    assert "1/2 MIMIC-III-4a previous action: kept from before" in error
+    assert measured(torn) == measured(whole)
+    assert not checkpoint.exists()
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("moment", ["schema", "rows"])
+def test_stopped_between_the_files_of_an_extraction(hospital, tmp_path, monkeypatch, moment):
+    """The table is written last: without it, whatever else is there, extraction is done again."""
+    from sbil.clinical.mimic3 import extraction
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(extraction.files, "write_bytes" if moment == "rows" else "write_text", stop)
+        with pytest.raises(KeyboardInterrupt):
+            datasets.opened("MIMIC-III-4a", tmp_path, [hospital], accept_incomplete=True)
+    assert not (tmp_path / "MIMIC-III-4a.parquet").exists()
+    found = datasets.opened("MIMIC-III-4a", tmp_path, [hospital], accept_incomplete=True)
+    assert len(found.demonstrations) == 13
+
+
+# The real data, where they are.
+
+
+@pytest.mark.skipif(not (DATA / "mimic-iii-demo").is_dir(), reason="the MIMIC-III demo is not here")
+def test_the_demo_is_marked_everywhere(tmp_path, capsys):
+    words = ("--algorithms", "majority,previous action", "--draws", "3", "--out", tmp_path)
+    reproduce("--env", "MIMIC-III-2a", "--source", DATA / "mimic-iii-demo", *words)
+    title = "MIMIC-III-2a, a demo of 100 patients, not a result"
+    assert f"{title}: mean ± standard error" in capsys.readouterr().out
+    assert table(tmp_path, title)["methods"]["previous action"]["scores"]["auc"]["mean"] > 0.8
+    assert all("demo-of-100-patients-not-a-result" in path.name for path in (tmp_path / "clinical").glob("*.*"))
+
+
+@pytest.mark.release
+@pytest.mark.skipif(not (DATA / "physionet-2012").is_dir(), reason="the sets of the challenge are not here")
+def test_the_challenge(tmp_path):
+    source = DATA / "physionet-2012" / "set-a.tar.gz"
+    reproduce("--env", "PhysioNet-2012", "--source", source, "--out", tmp_path, *SMALL)
+    assert table(tmp_path, "PhysioNet-2012")["methods"]["previous action"]["scores"]["auc"]["mean"] > 0.85
