@@ -48,6 +48,12 @@ def test_scikit_learns_own_checks_of_edm(estimator, check):
     check(estimator)
 
 
+@pytest.mark.release
+@parametrize_with_checks([BCClassifier(), EDMClassifier()])
+def test_scikit_learns_own_checks_of_the_defaults(estimator, check):
+    check(estimator)
+
+
 @pytest.fixture(scope="module")
 def model():
     return BCClassifier(**SHORT).fit(IRIS, SPECIES)
