@@ -14,6 +14,7 @@ from sbil.evaluation.matching import Decided, intervals, means
 COLUMNS = 20
 ROWS = 1_000_000
 TABLE = 4 * COLUMNS * ROWS  # bytes, as float32
+MOST = {"bc": 3.3, "edm": 3.5, "evaluate": 4.2, "predict": 5.0}  # tables; a copy more would not fit
 ROLES = ("--episode", "episode", "--time", "step", "--action", "action")
 
 
@@ -73,4 +74,4 @@ def test_commands_hold_a_large_table_a_few_times(tmp_path):
         for name, words in commands.items():
             held.setdefault(name, []).append(most_held(*words))
     grown = {name: (large - small) / (2 * TABLE) for name, (small, large) in held.items()}
-    assert max(grown.values()) < 4, grown
+    assert all(grown[name] < most for name, most in MOST.items()), grown
