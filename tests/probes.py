@@ -20,7 +20,7 @@ from sbil.networks import MLP, Dense
 TINY = {
     "hidden": (8,),
     "batch": 8,
-    **{"buffer_size": 32, "chain_length": 3},
+    **{"buffer_size": 32, "chain_length": 3, "chains": 8},
     **{"trunk": (8, 4), "head": (6,), "rounds": 3, "margin": 0.6},
     **{"warm_updates": 4, "warm_batch": 8, "feature_updates": 4, "feature_batch": 8},
     **{"value_updates": 4, "value_batch": 8},

@@ -163,3 +163,32 @@ def test_strict_dtypes():
         step = partial(sample, energy=quadratic, length=2)
         samples, buffer = jax.eval_shape(step, jax.random.key(0), jnp.asarray(BUFFER))
     assert samples.dtype == buffer.dtype == jnp.float32
+
+
+adjusted = jax.jit(langevin.adjusted_chain, static_argnames=("energy", "length"))
+
+
+def test_adjusted_steps_are_exact_where_plain_ones_are_not():
+    """Steps so large that the plain chain's variance is twice what it should be; temperature 1."""
+    start, step_size = jnp.zeros((5_000, 2)), 1.0
+    exact = np.asarray(adjusted(jax.random.key(0), quadratic, start, 60, step_size / 2, step_size**0.5))
+    plain = np.asarray(chain(jax.random.key(0), quadratic, start, 60, step_size / 2, step_size**0.5))
+    np.testing.assert_allclose(exact.var(0), 1 / CURVATURE, rtol=0.08)
+    assert (plain.var(0) > 1.2 / CURVATURE).all()
+
+
+def test_adjusted_steps_at_another_temperature_and_scale():
+    """T = noise^2 / (2 step_size) = 0.25 in both coordinates, whose steps differ."""
+    unit = jnp.array([1.0, 3.0])
+    end = np.asarray(adjusted(jax.random.key(1), quadratic, jnp.zeros((5_000, 2)), 200, 0.08 * unit**2, 0.2 * unit))
+    np.testing.assert_allclose(end.var(0), 0.25 / CURVATURE, rtol=0.1)
+
+
+@pytest.mark.parametrize("run", [chain, adjusted], ids=["plain", "adjusted"])
+def test_chains_stay_within_their_box(run):
+    box = langevin.Box(jnp.array([-0.1, 0.0]), jnp.array([0.3, 0.0]))
+    end = np.asarray(run(jax.random.key(0), quadratic, jnp.zeros((500, 2)), 50, 0.05, 0.3, box))
+    assert (end >= box.low).all()
+    assert (end <= box.high).all()
+    if run is chain:
+        assert end[:, 0].max() == pytest.approx(0.3)

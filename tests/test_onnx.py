@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import onnx
 import onnxruntime
@@ -17,7 +18,7 @@ from sbil import __version__, demonstrators
 from sbil.dataset import Spec
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
-from sbil.networks import ACTIVATIONS, MLP, ConvNet, Kernel, mlp, policy_network, seen, uniform_dense
+from sbil.networks import ACTIVATIONS, MLP, ConvNet, Dense, Kernel, mlp, policy_network, seen, uniform_dense
 from sbil.policy import WEIGHTS, Policy, Standardisation
 from sbil.policy.onnx import OPERATORS, OPSET, as_bytes, export
 
@@ -85,6 +86,15 @@ def assert_same(policy, observations, content=None):
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_onnx_gives_what_the_policy_gives(activation, standardisation):
     assert_same(make(activation, standardisation, temperature=1.7), STATES)
+
+
+@pytest.mark.parametrize("standardisation", [None, SCALING], ids=["plain", "standardised"])
+def test_an_energy_of_its_own(standardisation):
+    policy = make("elu", standardisation, temperature=1.7)
+    rng = np.random.default_rng(3)
+    level = Dense(jnp.asarray(rng.normal(size=(policy.network.output.weight.shape[0], 1)), jnp.float32), jnp.ones(1))
+    network = MLP(policy.network.layers, "elu", level)
+    assert_same(replace(policy, network=network), STATES)
 
 
 def test_ordinary_rows_agree_absolutely():

@@ -8,6 +8,7 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -20,6 +21,7 @@ from probes import loaded_or_refused, refused
 from sbil import files
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
+from sbil.networks import MLP, Dense
 from sbil.policy import DESCRIPTION, WEIGHTS, Policy, Standardisation
 
 RNG = np.random.default_rng(0)
@@ -200,6 +202,22 @@ def test_a_folder_of_the_first_format_is_still_read(copy):
     loaded = Policy.load(copy)
     assert (loaded.temperature, loaded.energies, loaded.schema) == (1, None, None)
     np.testing.assert_array_equal(loaded.logits(OBSERVATIONS), make(hidden=(5,)).logits(OBSERVATIONS))
+
+
+def test_an_energy_of_its_own_comes_back(tmp_path):
+    policy = make(hidden=(5,))
+    level = Dense(jnp.asarray(np.random.default_rng(3).normal(size=(5, 1)), jnp.float32), jnp.ones(1))
+    policy = replace(policy, network=MLP(policy.network.layers, policy.network.activation, level))
+    policy.save(tmp_path / "policy")
+    loaded = Policy.load(tmp_path / "policy")
+    np.testing.assert_array_equal(loaded.logits(OBSERVATIONS), policy.logits(OBSERVATIONS))
+    np.testing.assert_array_equal(loaded.energy(OBSERVATIONS), policy.energy(OBSERVATIONS))
+    rewrite(
+        tmp_path / "policy",
+        network={**json.loads((tmp_path / "policy" / "policy.json").read_text())["network"], "level": False},
+    )
+    with pytest.raises(UserError, match="'level' is missing or wrong"):
+        Policy.load(tmp_path / "policy")
 
 
 @pytest.mark.parametrize("standardisation", [None, SCALING], ids=["plain", "standardised"])

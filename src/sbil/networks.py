@@ -248,12 +248,14 @@ class Scaling(NamedTuple):
         if isinstance(network, ConvNet):
             _, last = seen(network.shape, network.kernels)
             joined, *rest = network.head.layers
-            head = MLP((Dense(joined.weight[..., :last, :], joined.bias), *rest), network.head.activation)
+            head = MLP(
+                (Dense(joined.weight[..., :last, :], joined.bias), *rest), network.head.activation, network.head.level
+            )
             return ConvNet(network.convolutions, head, network.shape, network.kernels)
         first, *rest = network.layers
         weight = first.weight[..., : self.scale.shape[-1], :] / self.scale[..., None]
         bias = first.bias - jnp.einsum("...i,...io->...o", self.mean, weight)
-        return MLP((Dense(weight, bias), *rest), network.activation)
+        return MLP((Dense(weight, bias), *rest), network.activation, network.level)
 
 
 def scaling(dataset: Dataset) -> Scaling:

@@ -388,3 +388,27 @@ def test_real_stays(tmp_path):
     majority, previous, logistic = (found.score(method, "auc").mean for method in BASELINES[:3])
     assert majority == 0.5
     assert min(previous, logistic) > 0.8
+
+
+# What is published.
+
+
+PUBLISHED = sorted((Path(__file__).parents[2] / "results" / "clinical").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_the_published_tables_are_what_the_files_of_metrics_say(path):
+    """Means by hand from the Parquet files; the page has the table as it is in the results, or none of it."""
+    table = json.loads(path.read_text())
+    for method, values in table["methods"].items():
+        rows = pl.read_parquet(path.with_name(f"{path.stem}.{comparison._slug(method)}.parquet"))
+        told = values.get("splits", table["splits"])
+        known = rows.filter(pl.col("seed") < told, pl.col("accuracy").is_not_nan())
+        assert values["diverged"] == told - len(known)
+        for metric, score in values["scores"].items():
+            mean = known[metric].mean()
+            assert score["mean"] is None if mean is None else abs(score["mean"] - mean) < 1e-6
+        assert not set(rows.columns) & {"stay", "patient", "record", "day", "window"}
+    first = path.with_suffix(".md").read_text().split("\n\n")[1]
+    page = (Path(__file__).parents[2] / "docs" / "clinical.md").read_text()
+    assert first in page or "previous-action-shown" in path.stem

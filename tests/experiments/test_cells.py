@@ -3,14 +3,18 @@
 import dataclasses
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 import pytest
 
+import probes
 from sbil.errors import UserError
 from sbil.experiments import Cell, Method
 from sbil.experiments.cell import demonstrations_for
-from sbil.experiments.run import data_of, evenly, groups, run_cells, run_grid
+from sbil.experiments.data import data_of, mismatch, unseen
+from sbil.experiments.run import evenly, groups, run_cells, run_grid
 from sbil.experiments.store import Store, packed, read_all, sealed, write
 
 TINY = Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1, draws=2, initialisations=2, updates=20, episodes=3)
@@ -336,6 +340,75 @@ def test_unlabelled_trajectories_show_their_states_and_no_decision():
     np.testing.assert_array_equal(states, expected)
     with pytest.raises(UserError, match="nothing from unlabelled"):
         _ = dataclasses.replace(TINY, unlabelled=2).fingerprint
+
+
+def test_every_state_of_the_labelled_trajectories_may_be_shown():
+    """Actions recorded rarely, states often; thinned otherwise than its neighbour in the same program."""
+    rare = dataclasses.replace(TINY, method=Method("edm"), every_state=True)
+    other = dataclasses.replace(rare, thin=5)
+    runs = [(cell, draw, i) for cell in (rare, other) for draw, i in cell.runs]
+    _, dataset = data_of(runs)
+    pool = demonstrations_for("CartPole-v1", "ppo", "sampled", 0)
+    for run, (cell, draw, _) in enumerate(runs):
+        (drawn,) = pool.draw(1, seed=draw)
+        states = pool.trajectories[drawn].observations
+        assert int(dataset.unlabelled.size[run]) == len(states)
+        assert int(dataset.labelled.size[run]) == len(range(0, len(pool.trajectories[drawn]), cell.thin))
+        kept = dataset.labelled.indices[run][: int(dataset.labelled.size[run])]
+        np.testing.assert_array_equal(dataset.pool.before(kept), states[: len(pool.trajectories[drawn])][:: cell.thin])
+        shown = dataset.unlabelled.indices[run][: len(states)]
+        np.testing.assert_array_equal(dataset.pool.observations[shown], states)
+    assert rare.fingerprint != dataclasses.replace(rare, every_state=False).fingerprint
+    with pytest.raises(UserError, match="nothing from unlabelled"):
+        _ = dataclasses.replace(TINY, every_state=True).fingerprint
+
+
+def test_another_seed_makes_everything_anew():
+    """Other demonstrations, other draws, other networks."""
+    anew = dataclasses.replace(TINY, seed=1)
+    assert anew.fingerprint != TINY.fingerprint
+    (_, here), (_, there) = (data_of([(cell, 0, 0)]) for cell in (TINY, anew))
+    assert (
+        here.pool.observations.shape != there.pool.observations.shape
+        or (np.asarray(here.pool.observations) != np.asarray(there.pool.observations)).any()
+    )
+    one, other = run_cells([TINY])[0], run_cells([anew])[0]
+    assert not np.array_equal(one.curves["policy_loss"], other.curves["policy_loss"])
+
+
+def test_decisions_held_out_are_of_trajectories_that_no_run_has_seen():
+    cell = dataclasses.replace(TINY, method=Method("edm"), unlabelled=2)
+    runs = [(cell, draw, i) for draw, i in cell.runs]
+    _, dataset = data_of(runs)
+    rows = unseen(runs, dataset)
+    trajectories = np.asarray(dataset.pool.trajectory)
+    pool = demonstrations_for("CartPole-v1", "ppo", "sampled", 0)
+    for run, (_, draw, _) in enumerate(runs):
+        held_out = np.unique(trajectories[np.asarray(rows.indices[run])[: int(rows.size[run])]])
+        assert len(held_out) == 50
+        assert not set(held_out.tolist()) & set(pool.draw(3, seed=draw).tolist())
+
+
+def test_how_unseen_decisions_are_met_is_kept(results, tmp_path):
+    """By hand for one run: greedy decisions that differ, and minus the log-probabilities."""
+    store = Store(tmp_path)
+    store.save(results[0])
+    kept = store.load(results[0].cell)
+    for name in ("error", "log_loss"):
+        np.testing.assert_array_equal(kept.held_out[name], results[0].held_out[name])
+        assert (kept.held_out[name] > 0).all()
+    runs = [(TINY, 0, 0), (TINY, 1, 0)]
+    _, dataset = data_of(runs)
+    rows = unseen(runs, dataset)
+    networks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(probes.network(4, 8, 2, seed=seed) for seed in (0, 1)))
+    found = mismatch(networks, rows, np.array([0, 1]), dataset.pool)
+    for run in (0, 1):
+        steps = np.asarray(rows.indices[run])[: int(rows.size[run])]
+        logits = np.asarray(probes.network(4, 8, 2, seed=run)(dataset.pool.before(steps)))
+        action = np.asarray(dataset.pool.action)[steps]
+        assert found["error"][run] == pytest.approx((logits.argmax(1) != action).mean(), abs=1e-6)
+        loss = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(action)), action]
+        assert found["log_loss"][run] == pytest.approx(loss.mean(), rel=1e-4)
 
 
 def test_a_group_that_was_kept_in_part_is_run_whole_again_and_ends_with_the_same_bits(results, tmp_path):

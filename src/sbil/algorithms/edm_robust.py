@@ -5,14 +5,15 @@
 Needs pairs; uses state-only observations where there are some. Where the trouble of EDM lies and what each switch does
 about it is measured in docs/understanding_edm.md. Switches and where they come from:
 
-head        the energy is an output of its own, so that it moves the policy through what they share below it only
+separate    the energy is an output of its own, so that it moves the policy through what they share below it only
 estimator   how the states' law is learned: Langevin chains (Jarrett, Bica and van der Schaar 2020); noise-contrastive
             estimation (Gutmann and Hyvarinen 2010); denoising score matching (Vincent 2011). The latter two need no
-            samples of the model, and their gradients are bounded
+            samples of the model, and their gradients are bounded; the noise of the last is `noise`, in spreads
 penalty     keeps energies small (Du and Mordatch 2019)
 fade        the state term ends before the training does
 prior       the state term counts as a fixed number of decisions, as a prior does: the more there are the less it weighs
 balance     the state term's gradient is at most so many times the policy term's
+batch       larger ones let the policy keep up with what the state term takes
 noise       sqrt(2 * step_size) makes the chains' temperature 1 (Welling and Teh 2011); EDM's is 0.005
 scaled      steps in units of each coordinate's spread
 metropolis  steps are accepted or not, so that the chains' law is exact (Roberts and Tweedie 1996)
@@ -44,28 +45,30 @@ class EDMRobustConfig:
     learning_rate: float = setting(1e-3, "step of Adam", open_low=True)
     half_life: float = setting(0.0, "updates after which the step of Adam has halved; 0: it does not")
     weight_decay: float = setting(0.0, "decoupled weight decay (AdamW coefficient)")
-    average: float = setting(0.0, "share of the running mean of the weights that an update keeps", high=1)
-    batch: int = setting(64, "pairs per update, and chains per update", "N", low=1)
+    average: float = setting(0.999, "share of the running mean of the weights that an update keeps", high=1)
+    batch: int = setting(256, "pairs per update", "N", low=1)
+    chains: int = setting(64, "chains per update", low=1)
     hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network")
-    head: Literal["shared", "separate"] = setting("shared", "the energy is made of the logits, or an output of its own")
+    separate: bool = setting(False, "the energy is an output of its own, and not made of the logits")
     estimator: Literal["chains", "contrastive", "score"] = setting("chains", "how the law of the states is learned")
     weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
     fade: float = setting(0.0, "updates after which that weight has halved; 0: it does not")
-    prior: float = setting(0.0, "decisions the state term counts as: of N, its weight is times prior / N; 0: always 1")
+    prior: float = setting(
+        100.0, "decisions the state term counts as: of N, its weight is times prior / N; 0: always 1"
+    )
     balance: float = setting(0.0, "most that the state term's gradient may be of the policy term's; 0: no limit")
     square: float = setting(1.0, "weight of the squared state term (chains)")
     penalty: float = setting(0.0, "weight of the squared energies (chains)")
-    jitter: float = setting(0.1, "noise of score matching, in standard deviations of the states", open_low=True)
-    step_size: float = setting(0.01, "Langevin step", "alpha")
-    noise: float = setting(0.01, "standard deviation of the Langevin noise", "sigma", open_low=True)
+    step_size: float = setting(0.1, "Langevin step", "alpha")
+    noise: float = setting(0.4472, "standard deviation of the Langevin noise", "sigma", open_low=True)
     scaled: float = setting(
         0.0, "steps in units of each coordinate's spread to this power: 1 so, 0 as they are", high=1
     )
     metropolis: bool = setting(False, "Langevin steps are accepted or not, so that their law is exact")
     bound: float = setting(0.0, "how far beyond their box chains may go, in its widths; 0: anywhere")
     start: Literal["box", "data", "mixture"] = setting("box", "where chains start", "U(S)")
-    chain_length: int = setting(20, "Langevin steps per update", "iota", low=1)
-    buffer_size: int = setting(10_000, "chains kept (at least the batch)", "kappa", low=1)
+    chain_length: int = setting(5, "Langevin steps per update", "iota", low=1)
+    buffer_size: int = setting(10_000, "chains kept (at least as many as an update continues)", "kappa", low=1)
     restart: float = setting(0.05, "probability that a chain starts afresh", "delta", high=1)
 
 
@@ -130,6 +133,11 @@ def score_loss(network: Network, seen: Array, noise: Array, jitter: Float[Array,
     return ((jitter * slope + noise) ** 2).mean() / 2
 
 
+def norm(tree: Network) -> Float[Array, ""]:
+    """The length of a gradient."""
+    return jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(tree)))
+
+
 def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
     """EDM with its remedies as three pure functions."""
 
@@ -151,11 +159,11 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> EDMRobustState:
         network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
-        if config.head == "separate":
+        if config.separate:
             level = uniform_dense(jax.random.fold_in(key, 2), network.output.weight.shape[0], 1)
             network = with_level(network, level)
         law = law_of(dataset, spec)
-        size = max(config.buffer_size, config.batch) if config.estimator == "chains" else 0
+        size = max(config.buffer_size, config.chains) if config.estimator == "chains" else 0
         buffer = fresh(jax.random.fold_in(key, 1), law, dataset, size)
         buffer = buffer.astype(jnp.float16 if dataset.pool.images else jnp.float32)
         return EDMRobustState(network, network, optimiser.init(network), buffer, law, jnp.int32(0))
@@ -168,8 +176,8 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         if config.estimator == "contrastive":
             return state.law.mean + state.law.spread * jax.random.normal(key, shape), state.buffer
         draw, begin, go = jax.random.split(key, 3)
-        new = fresh(begin, state.law, dataset, config.batch)
-        draws = jax.random.uniform(draw, (config.batch, 2))
+        new = fresh(begin, state.law, dataset, config.chains)
+        draws = jax.random.uniform(draw, (config.chains, 2))
         chosen, states = langevin.resume(draws, state.buffer, new, config.restart)
         unit = state.law.spread**config.scaled
         reach = jnp.where(config.bound > 0, config.bound, jnp.inf) * (state.law.box.high - state.law.box.low + 1e-6)
@@ -188,7 +196,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
 
     def state_term(network: Network, seen: Array, other: Array, law: Law) -> tuple[Array, Metrics]:
         if config.estimator == "score":
-            return score_loss(network, seen, other, config.jitter * law.spread), {}
+            return score_loss(network, seen, other, config.noise * law.spread), {}
         if config.estimator == "contrastive":
             return contrastive_loss(network, seen, other, law), {}
         low, high = energy(network(seen)), energy(network(other))
@@ -204,7 +212,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         (l_state, metrics), to_model = jax.value_and_grad(state_term, has_aux=True)(
             state.learner, seen, other, state.law
         )
-        sizes = optax.global_norm(to_imitate), optax.global_norm(to_model)
+        sizes = norm(to_imitate), norm(to_model)
         believed = jnp.minimum(config.prior / dataset.labelled.size, 1.0)
         weight = config.weight * halved(state.updates, config.fade) * jnp.where(config.prior > 0, believed, 1.0)
         limit = config.balance * sizes[0] / jnp.maximum(weight * sizes[1], 1e-12)
@@ -231,4 +239,8 @@ def with_level(network: Network, level: eqx.Module) -> Network:
     return eqx.tree_at(where, network, level, is_leaf=lambda leaf: leaf is None)
 
 
-PRESETS = {"default": EDMRobustConfig()}
+BARE = {  # every switch off: EDM with the square
+    **{"average": 0.0, "batch": 64, "prior": 0.0},
+    **{"step_size": 0.01, "noise": 0.01, "scaled": 0.0, "chain_length": 20},
+}
+PRESETS = {"default": EDMRobustConfig(), "bare": EDMRobustConfig(**BARE)}

@@ -27,6 +27,7 @@ SETTINGS = {  # (thinning, demonstrators)
     "Acrobot-v1": ((1, 5, 20), (("ppo", "sampled"),)),
     "LunarLander-v3": ((1, 5), (("ppo", "greedy"),)),
 }
+BARE = "edm_robust:bare"  # EDM with the square, every remedy off
 WARM = "scaled=1+step_size=0.1+noise=0.4472"  # chains of temperature 1
 CONTROLS = (
     "bc",
@@ -35,49 +36,55 @@ CONTROLS = (
     "bc:decay",
     "bc+weight_decay=3",
     "bc+hidden=256x256",
-    "edm_robust+estimator=score+weight=0+average=0.999",
-    "edm_robust+estimator=score+weight=0+half_life=2000",
+    "bc+learning_rate=3e-3",
+    "bc+batch=256",
+    "edm_robust:bare+estimator=score+weight=0+average=0.999",
+    "edm_robust:bare+estimator=score+weight=0+half_life=2000",
 )
-CHEAP = (
-    "edm_robust+estimator=score",
-    "edm_robust+estimator=score+weight=0.1",
-    "edm_robust+estimator=score+jitter=0.3",
-    "edm_robust+estimator=score+head=separate",
-    "edm_robust+estimator=contrastive",
-    "edm_robust+estimator=contrastive+weight=0.1",
-    "edm_robust+estimator=contrastive+head=separate",
+WITHOUT_CHAINS = (
+    f"{BARE}+estimator=score+noise=0.1",
+    f"{BARE}+estimator=score+noise=0.1+weight=0.1",
+    f"{BARE}+estimator=score+noise=0.3",
+    f"{BARE}+estimator=score+noise=0.1+separate=true",
+    f"{BARE}+estimator=contrastive",
+    f"{BARE}+estimator=contrastive+weight=0.1",
+    f"{BARE}+estimator=contrastive+separate=true",
 )
 CHAINS = (
-    "edm_robust",
-    "edm_robust+square=0",
-    "edm_robust+square=0+penalty=0.1",
-    "edm_robust+weight=0.1",
-    "edm_robust+fade=2000",
-    "edm_robust+balance=0.3",
-    "edm_robust+noise=0.1414",
-    "edm_robust+step_size=0.1+noise=0.1",
-    f"edm_robust+{WARM}",
-    "edm_robust+bound=0.5",
-    "edm_robust+average=0.999",
-    "edm_robust+half_life=2000",
-    "edm_robust+weight_decay=0.1",
-    "edm_robust+weight_decay=1",
+    BARE,
+    f"{BARE}+square=0",
+    f"{BARE}+square=0+penalty=0.1",
+    f"{BARE}+weight=0.1",
+    f"{BARE}+fade=2000",
+    f"{BARE}+balance=0.3",
+    f"{BARE}+noise=0.1414",
+    f"{BARE}+step_size=0.1+noise=0.1",
+    f"{BARE}+{WARM}",
+    f"{BARE}+bound=0.5",
+    f"{BARE}+average=0.999",
+    f"{BARE}+half_life=2000",
+    f"{BARE}+weight_decay=0.1",
+    f"{BARE}+weight_decay=1",
 )
 OTHER_CHAINS = (
-    "edm_robust+head=separate",
-    "edm_robust+start=data",
-    "edm_robust+start=mixture",
-    f"edm_robust+metropolis=true+{WARM}",
+    f"{BARE}+separate=true",
+    f"{BARE}+start=data",
+    f"{BARE}+start=mixture",
+    f"{BARE}+metropolis=true+{WARM}",
 )
-WIDE = f"edm_robust+hidden=256x256+chain_length=5+{WARM}+average=0.999"
-TOGETHER = (
-    WIDE,
-    f"{WIDE}+weight=0.1",
-    f"{WIDE}+prior=30",
-    f"edm_robust+{WARM}+average=0.999+prior=30",
-    f"edm_robust+{WARM}+average=0.999+prior=100",
+TOGETHER = (  # warm, averaged, short chains beside large batches
+    "edm_robust+prior=0",
+    "edm_robust+prior=30",
+    "edm_robust",
+    "edm_robust+prior=300",
 )
-LISTS = {"controls": CONTROLS, "cheap": CHEAP, "chains": CHAINS, "other-chains": OTHER_CHAINS, "together": TOGETHER}
+LISTS = {
+    "controls": CONTROLS,
+    "without-chains": WITHOUT_CHAINS,
+    "chains": CHAINS,
+    "other-chains": OTHER_CHAINS,
+    "together": TOGETHER,
+}
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _architecture(network: Network) -> dict[str, Any]:
     if isinstance(network, ConvNet):
         kernels = [list(kernel) for kernel in network.kernels]
         described |= {"kind": "conv", "image": list(network.shape), "convolutions": kernels}
-    return described
+    return described if dense.level is None else described | {"level": True}
 
 
 def _layers(network: Network) -> dict[str, Dense]:
@@ -91,7 +91,8 @@ def _layers(network: Network) -> dict[str, Dense]:
     convolutions = network.convolutions if isinstance(network, ConvNet) else ()
     dense = network.head if isinstance(network, ConvNet) else network
     named = {f"convolutions.{index}": layer for index, layer in enumerate(convolutions)}
-    return named | {f"layers.{index}": layer for index, layer in enumerate(dense.layers)}
+    named |= {f"layers.{index}": layer for index, layer in enumerate(dense.layers)}
+    return named if dense.level is None else named | {"level": dense.level}
 
 
 def _shapes(described: dict[str, Any]) -> dict[str, tuple[int, int]]:
@@ -102,7 +103,8 @@ def _shapes(described: dict[str, Any]) -> dict[str, tuple[int, int]]:
         patches, _ = seen(tuple(described["image"]), kernels)
         for index, (patch, kernel) in enumerate(zip(patches, kernels, strict=True)):
             shapes[f"convolutions.{index}"] = (patch, kernel.outputs)
-    return shapes | {f"layers.{index}": pair for index, pair in enumerate(pairwise(described["sizes"]))}
+    shapes |= {f"layers.{index}": pair for index, pair in enumerate(pairwise(described["sizes"]))}
+    return shapes | {"level": (described["sizes"][-2], 1)} if "level" in described else shapes
 
 
 def _kernels(described: dict[str, Any]) -> tuple[Kernel, ...]:
@@ -136,7 +138,8 @@ def _load(path: Path) -> Policy:
         shapes["energies"] = (ENERGIES,)
     tensors = _weights(path / WEIGHTS, shapes, description["weights_sha256"])
     filled = {name: Dense(*(jnp.asarray(tensors[f"{name}.{part}"]) for part in ("weight", "bias"))) for name in layers}
-    dense = MLP(tuple(layer for name, layer in filled.items() if name.startswith("layers")), described["activation"])
+    stacked = tuple(layer for name, layer in filled.items() if name.startswith("layers"))
+    dense = MLP(stacked, described["activation"], filled.get("level"))
     network: Network = dense
     if described["kind"] == "conv":
         convolutions = tuple(layer for name, layer in filled.items() if name.startswith("convolutions"))
@@ -217,6 +220,7 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         "the list of convolutions": good_images,
         "the network's activation": isinstance(network.get("activation"), str) and network["activation"] in ACTIVATIONS,
         "the list of layer sizes": good_sizes,
+        "'level'": network.get("level", True) is True,
         "the list of observation names": _names(description.get("observation_names"), 0 if images else ends[0]),
         "the list of action names": _names(description.get("action_names"), ends[1]),
         "'standardised'": description.get("standardised") in ((False,) if images else (False, True)),
@@ -225,7 +229,7 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         "the schema": "schema" in description,
         "the hash of the weights": isinstance(description.get("weights_sha256"), str),
         "the provenance": _sound_provenance(description.get("provenance")),
-        "the list of entries": len(description) == 11 and len(network) == (5 if images else 3),
+        "the list of entries": len(description) == 11 and len(network) == (5 if images else 3) + ("level" in network),
     }
 
 

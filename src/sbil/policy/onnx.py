@@ -111,14 +111,20 @@ def _kernel_weights(layer: Dense, kernel: Kernel, channels: int) -> np.ndarray:
 
 
 def _dense(graph: _Graph, network: MLP, x: str) -> str:
-    for index, layer in enumerate(network.layers):
-        name, last = f"layers.{index}", index == network.depth - 1
-        weight = graph.constant(f"{name}.weight", layer.weight)
-        bias = graph.constant(f"{name}.bias", layer.bias)
-        x = graph.node("Gemm", "logits" if last else f"{name}.sums", x, weight, bias)
-        if not last:
-            x = graph.node(OPERATORS[network.activation], name, x)
-    return x
+    *hidden, output = network.layers
+    for index, layer in enumerate(hidden):
+        name = f"layers.{index}"
+        x = graph.node(OPERATORS[network.activation], name, _affine(graph, layer, name, f"{name}.sums", x))
+    if network.level is None:
+        return _affine(graph, output, f"layers.{len(hidden)}", "logits", x)
+    outputs = _affine(graph, output, f"layers.{len(hidden)}", "outputs", x)
+    level = _affine(graph, network.level, "level", "minus_energy", x)
+    return graph.node("Add", "logits", graph.node("LogSoftmax", "log_policy", outputs, axis=1), level)
+
+
+def _affine(graph: _Graph, layer: Dense, name: str, result: str, x: str) -> str:
+    weight = graph.constant(f"{name}.weight", layer.weight)
+    return graph.node("Gemm", result, x, weight, graph.constant(f"{name}.bias", layer.bias))
 
 
 def _answers(graph: _Graph, logits: str, temperature: float) -> None:

@@ -1,0 +1,225 @@
+"""EDM with its remedies: every switch against a step worked out by hand, a closed form, or EDM itself."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.stats import multivariate_normal
+
+import probes
+from sbil.algorithms.bc import BCConfig, bc, policy_loss
+from sbil.algorithms.edm import EDMConfig, edm
+from sbil.algorithms.edm_robust import PRESETS, EDMRobustConfig, contrastive_loss, edm_robust, law_of, score_loss
+from sbil.dataset import make_dataset, spec_of
+from sbil.networks import MLP, Dense, energy
+from sbil.training import train
+
+SMALL = dataclasses.replace(
+    PRESETS["bare"],
+    **{
+        name: getattr(probes.small(EDMRobustConfig), name)
+        for name in ("hidden", "batch", "chains", "chain_length", "buffer_size")
+    },
+)
+DEMONSTRATIONS = probes.demonstrations()
+SPEC, DATASET = spec_of(DEMONSTRATIONS), make_dataset(DEMONSTRATIONS)
+KEY = jax.random.key(7)
+
+
+def run(make, config, updates=5):
+    """(state, metrics) after a few updates from one key."""
+    return jax.jit(lambda key, dataset: train(make(SPEC, config), updates, key, dataset))(KEY, DATASET)
+
+
+def changed(**settings):
+    return dataclasses.replace(SMALL, **settings)
+
+
+def assert_same(one, other, atol=1e-6):
+    for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=atol)
+
+
+@pytest.fixture(scope="module")
+def cloned():
+    return run(bc, BCConfig(hidden=(8,), batch=8))[0].network
+
+
+@pytest.mark.parametrize("estimator", ["chains", "contrastive", "score"])
+def test_weight_zero_is_behavioural_cloning(cloned, estimator):
+    assert_same(run(edm_robust, changed(weight=0.0, average=0.0, estimator=estimator))[0].network, cloned)
+
+
+def test_a_separate_head_leaves_the_policy_of_cloning_alone(cloned):
+    """With weight 0 nothing moves the energy, and log-softmax does not change what is learned of the policy."""
+    network = run(edm_robust, changed(weight=0.0, average=0.0, separate=True))[0].network
+    assert_same(network.layers, cloned.layers)
+    assert network.level.weight.shape == (8, 1)
+
+
+def test_with_all_switches_off_the_first_step_is_that_of_edm():
+    """Chains that stand still where they are: both set the same demonstrated states against the same ones."""
+    one = probes.finite(((3, 1),)).demonstrations  # a single state: its box is a point
+    spec, dataset = spec_of(one), make_dataset(one)
+    still = {"step_size": 0.0, "restart": 1.0}
+    ours = jax.jit(lambda: train(edm_robust(spec, changed(**still, noise=1e-30, scaled=0.0)), 3, KEY, dataset))()
+    theirs = jax.jit(
+        lambda: train(edm(spec, dataclasses.replace(probes.small(EDMConfig), **still, noise=0.0)), 3, KEY, dataset)
+    )()
+    assert_same(ours[0].learner, theirs[0].network)
+
+
+def test_energy_of_a_separate_head():
+    network = MLP(
+        (Dense(jnp.eye(2), jnp.zeros(2)), Dense(jnp.eye(2), jnp.zeros(2))), "relu", Dense(jnp.ones((2, 1)), jnp.ones(1))
+    )
+    state = jnp.array([[1.0, 2.0]])
+    np.testing.assert_allclose(energy(network(state)), [-4.0], rtol=1e-6)
+    np.testing.assert_allclose(jax.nn.softmax(network(state)), jax.nn.softmax(state), rtol=1e-6)
+
+
+def test_law_of_the_demonstrated_states():
+    states, actions = (
+        np.concatenate([t.observations[: len(t)] for t in DEMONSTRATIONS.trajectories]),
+        np.concatenate([t.actions for t in DEMONSTRATIONS.trajectories]),
+    )
+    law = law_of(DATASET, SPEC)
+    np.testing.assert_allclose(law.mean, states.mean(0), atol=1e-5)
+    np.testing.assert_allclose(law.spread, states.std(0), atol=1e-5)
+    np.testing.assert_allclose(jnp.exp(law.log_share), np.bincount(actions) / len(actions), atol=1e-6)
+    for action in range(SPEC.actions):
+        np.testing.assert_allclose(law.means[action], states[actions == action].mean(0), atol=1e-5)
+        np.testing.assert_allclose(law.spreads[action], states[actions == action].std(0), atol=1e-5)
+
+
+def test_contrastive_loss_by_hand():
+    """-mean log sigma(log p - log q) over seen states, -mean log sigma(log q - log p) over those of q."""
+    rng = np.random.default_rng(0)
+    law = law_of(DATASET, SPEC)
+    network, seen, noise = probes.network(3, 8, 3), rng.normal(size=(6, 3)), rng.normal(size=(5, 3))
+    scale = np.asarray(law.spread)
+
+    def odds(states):
+        q = multivariate_normal(np.asarray(law.mean), np.diag(scale**2)).logpdf(states) + np.log(scale).sum()
+        return -np.asarray(energy(network(jnp.asarray(states, jnp.float32)))) - q
+
+    expected = np.logaddexp(0, -odds(seen)).mean() + np.logaddexp(0, odds(noise)).mean()
+    ours = contrastive_loss(network, jnp.asarray(seen, jnp.float32), jnp.asarray(noise, jnp.float32), law)
+    np.testing.assert_allclose(ours, expected, rtol=1e-4)
+
+
+def test_score_loss_is_least_for_the_blurred_density():
+    """Of -E = -s^2 / (2 v) the loss is least where v is the variance of the data and of the noise together."""
+    rng = np.random.default_rng(1)
+    seen, noise = (jnp.asarray(rng.normal(size=(20_000, 1)), jnp.float32) for _ in range(2))
+
+    def loss(variance):
+        def quadratic(states):  # one action: the energy is minus its logit
+            return -(states**2) / (2 * variance)
+
+        return float(score_loss(quadratic, seen, noise, jnp.array([0.5])))
+
+    losses = {variance: loss(variance) for variance in (0.8, 1.0, 1.25, 1.6, 2.0)}
+    assert min(losses, key=losses.get) == 1.25
+    assert losses[1.25] == pytest.approx((1 - 0.25 / 1.25) / 2, rel=0.02)
+
+
+def gradients(config, state):
+    """The policy term's gradient on the minibatch that the next update draws."""
+    key = jax.random.fold_in(KEY, 1)
+    batch = DATASET.batch(jax.random.fold_in(key, 0), config.batch)
+    return key, jax.grad(policy_loss)(state.learner, batch)
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.5])
+def test_balance_limits_the_state_terms_gradient(limit):
+    metrics = run(edm_robust, changed(balance=limit, weight=100.0, prior=0.0))[1]
+    np.testing.assert_allclose(metrics["state_gradient"], limit * metrics["policy_gradient"], rtol=1e-4)
+
+
+def test_the_weight_fades_and_counts_as_decisions():
+    """Gradients shares of the first update: the weight is halved after each update, and is prior / N of itself."""
+    plain = run(edm_robust, changed(prior=0.0, average=0.0), updates=1)[1]["state_gradient"][0]
+    prior = run(edm_robust, changed(prior=7.8, average=0.0), updates=1)[1]["state_gradient"][0]
+    assert prior == pytest.approx(float(plain) * 7.8 / int(DATASET.labelled.size), rel=1e-5)
+    fading, steady = (
+        run(edm_robust, changed(fade=fade, prior=0.0, learning_rate=1e-12), updates=3)[1]["state_gradient"]
+        for fade in (1.0, 0.0)
+    )
+    np.testing.assert_allclose(fading / steady, [1, 0.5, 0.25], rtol=1e-4)
+
+
+def test_the_step_of_adam_decays():
+    """With decay alone moving the weights, they shrink by 1 - learning_rate 2^(-t / half_life) weight_decay."""
+    config = changed(weight=0.0, average=0.0, half_life=2.0, weight_decay=0.5, learning_rate=0.1)
+    network = edm_robust(SPEC, config).init(KEY, DATASET).network
+    optimiser = optax.adamw(lambda count: 0.1 * 2.0 ** (-count / 2), weight_decay=0.5)
+    state, expected = optimiser.init(network), network
+    algorithm, ours = edm_robust(SPEC, config), edm_robust(SPEC, config).init(KEY, DATASET)
+    for number in range(3):
+        key = jax.random.fold_in(KEY, number)
+        batch = DATASET.batch(jax.random.fold_in(key, 0), config.batch)
+        step, state = optimiser.update(jax.grad(policy_loss)(expected, batch), state, expected)
+        expected = optax.apply_updates(expected, step)
+        ours, _ = algorithm.update(key, ours, DATASET)
+    assert_same(ours.network, expected, atol=1e-5)
+
+
+def test_the_policy_is_the_mean_of_the_iterates():
+    config = changed(average=0.75)
+    algorithm = edm_robust(SPEC, config)
+    state = algorithm.init(KEY, DATASET)
+    mean = state.network
+    for number in range(3):
+        state, _ = algorithm.update(jax.random.fold_in(KEY, number), state, DATASET)
+        mean = jax.tree.map(lambda one, other: 0.75 * one + 0.25 * other, mean, state.learner)
+    assert_same(state.network, mean)
+
+
+@pytest.mark.parametrize("metropolis", [False, True])
+def test_bounded_chains_stay_near_the_box(metropolis):
+    config = changed(bound=0.25, noise=5.0, step_size=12.5, scaled=0.0, metropolis=metropolis, restart=0.0)
+    state, _ = run(edm_robust, config, updates=20)
+    low, high = DATASET.bounds()
+    width = np.asarray(high - low)
+    assert (state.buffer >= low - 0.25 * width - 1e-3).all()
+    assert (state.buffer <= high + 0.25 * width + 1e-3).all()
+    if not metropolis:  # they do reach the border
+        assert np.abs(np.asarray(state.buffer)).max() > np.abs(np.asarray(high)).max()
+
+
+@pytest.mark.parametrize("start", ["box", "data", "mixture"])
+def test_where_chains_start(start):
+    buffer = np.asarray(edm_robust(SPEC, changed(start=start, buffer_size=4_000)).init(KEY, DATASET).buffer)
+    states = np.asarray(DATASET.pool.before(DATASET.labelled.indices))
+    law = law_of(DATASET, SPEC)
+    if start == "data":
+        assert {tuple(row) for row in buffer.tolist()} == {tuple(row) for row in states.tolist()}
+    elif start == "box":
+        middle = (np.asarray(law.box.low) + np.asarray(law.box.high)) / 2
+        np.testing.assert_allclose(buffer.mean(0), middle, atol=0.1)
+    else:
+        share, means = np.exp(law.log_share), np.asarray(law.means)
+        np.testing.assert_allclose(buffer.mean(0), share @ means, atol=0.1)
+        spread = share @ (np.asarray(law.spreads) ** 2 + means**2) - (share @ means) ** 2
+        np.testing.assert_allclose(buffer.var(0), spread, rtol=0.15)
+
+
+def test_steps_in_units_of_the_spread_do_not_depend_on_units():
+    """A column given in thousandths makes the chains of a flat energy move a thousand times as far in it."""
+    from sbil.demonstrations import Demonstrations, Trajectory
+
+    def moved(factor):
+        scale = np.array([1, factor, 1], np.float32)
+        trajectories = tuple(
+            Trajectory(t.observations * scale, t.actions, t.terminal, t.truncated) for t in DEMONSTRATIONS.trajectories
+        )
+        dataset = make_dataset(Demonstrations(trajectories, DEMONSTRATIONS.action_names))
+        algorithm = edm_robust(SPEC, changed(scaled=1.0, step_size=0.0, noise=0.3, restart=0.0, start="box"))
+        state = algorithm.init(KEY, dataset)
+        return np.asarray(algorithm.update(KEY, state, dataset)[0].buffer - state.buffer)
+
+    np.testing.assert_allclose(moved(1000.0)[:, 1], 1000 * moved(1.0)[:, 1], rtol=1e-3, atol=0.5)
