@@ -239,8 +239,7 @@ def with_level(network: Network, level: eqx.Module) -> Network:
     return eqx.tree_at(where, network, level, is_leaf=lambda leaf: leaf is None)
 
 
-BARE = {  # every switch off: EDM with the square
-    **{"average": 0.0, "batch": 64, "prior": 0.0},
-    **{"step_size": 0.01, "noise": 0.01, "scaled": 0.0, "chain_length": 20},
-}
-PRESETS = {"default": EDMRobustConfig(), "bare": EDMRobustConfig(**BARE)}
+BARE = EDMRobustConfig(  # every switch off: EDM with the square
+    average=0.0, batch=64, prior=0.0, step_size=0.01, noise=0.01, scaled=0.0, chain_length=20
+)
+PRESETS = {"default": EDMRobustConfig(), "bare": BARE}

@@ -77,6 +77,8 @@ TOGETHER = (  # warm, averaged, short chains beside large batches
     "edm_robust+prior=30",
     "edm_robust",
     "edm_robust+prior=300",
+    "edm_robust+learning_rate=3e-3",
+    "edm_robust+learning_rate=3e-3+prior=300",
 )
 LISTS = {
     "controls": CONTROLS,
