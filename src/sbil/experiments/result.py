@@ -122,7 +122,7 @@ def results_in(table: pl.DataFrame) -> Iterator[Result]:
     """The cells of a table with one row a run, in the order in which they stand."""
     for name, kind in LATER_COLUMNS.items():
         column = pl.col(name) if name in table.columns else pl.lit(None)
-        table = table.with_columns(column.cast(kind).fill_null(0).alias(name))
+        table = table.with_columns(column.fill_null(0).cast(kind).alias(name))
     for group in table.partition_by([*CELL_COLUMNS, *LATER_COLUMNS, "fingerprint"], maintain_order=True):
         yield _result(group)
 
