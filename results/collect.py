@@ -14,9 +14,9 @@ from sbil.reports.names import NAMES
 HERE = Path(__file__).resolve().parent
 
 
-def place(result: Result) -> tuple[str, int, int]:
+def place(result: Result) -> tuple[str, int, int, bool]:
     """What there is one cell of in a setting."""
-    return str(result.cell.method), result.cell.size, result.cell.unlabelled
+    return str(result.cell.method), result.cell.size, result.cell.unlabelled, result.cell.every_state
 
 
 def main(folders: Sequence[str]) -> None:

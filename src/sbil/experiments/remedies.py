@@ -77,7 +77,7 @@ TOGETHER = (  # warm, averaged, short chains beside large batches
     "edm_robust",
     "edm_robust+prior=100",
     "edm_robust+prior=300",
-    "edm_robust+learning_rate=3e-3",
+    "edm_robust+learning_rate=3e-3+prior=100",
     "edm_robust+learning_rate=3e-3+prior=300",
 )
 LISTS = {

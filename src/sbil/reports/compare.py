@@ -47,8 +47,8 @@ def distinct(results: Sequence[Result]) -> list[Result]:
 
 
 def ordinary(results: Sequence[Result]) -> list[Result]:
-    """The cells without unlabelled trajectories, one for each setting, method and size."""
-    return distinct([result for result in results if not result.cell.unlabelled])
+    """The cells without unlabelled states, one for each setting, method and size."""
+    return distinct([result for result in results if not (result.cell.unlabelled or result.cell.every_state)])
 
 
 def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
