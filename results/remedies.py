@@ -140,6 +140,8 @@ def row(mine: dict[tuple[str, int], Result], bc: dict[tuple[str, int], Result], 
 def spoken(method: str) -> str:
     """A method as a reader knows it."""
     plain = method.replace(WARM, "temperature 1, steps in spreads")
+    if "+weight=0+" in plain:
+        return "bc, " + plain.split("+weight=0+")[1]
     if plain.startswith(BARE):
         rest = plain.removeprefix(BARE).strip("+").replace("+", ", ")
         return "EDM with the square" + (f", {rest}" if rest else "")
@@ -149,7 +151,22 @@ def spoken(method: str) -> str:
 def tables() -> list[tuple[str, str]]:
     """What stands between the marks of the page."""
     cells = load()
-    return [("errors", table(cells, "error")), ("scores", table(cells, "score"))]
+    return [("counts", counts(cells)), ("errors", table(cells, "error")), ("scores", table(cells, "score"))]
+
+
+def counts(cells: Cells) -> str:
+    """How many runs there are, and how many of them diverged."""
+    printed = list(cells[PRINTED].values())
+    others = [result for method, mine in cells.items() if method != PRINTED for result in mine.values()]
+    runs = [sum(result.returns.shape[0] for result in some) for some in (printed, others)]
+    diverged = [sum(result.diverged for result in some) for some in (printed, others)]
+    methods = {
+        method for method in cells if method != PRINTED and "+weight=0+" not in method and not method.startswith("bc")
+    }
+    return (
+        f"Runs: {sum(runs):,}. As printed, {diverged[0]:,} of {runs[0]:,} diverge; of the {runs[1]:,} others, "
+        f"{len(methods)} forms of the state term and the controls, {diverged[1]:,}.\n"
+    )
 
 
 def figure(cells: Cells) -> plt.Figure:
@@ -182,12 +199,14 @@ def figure(cells: Cells) -> plt.Figure:
             axis.grid(alpha=0.3)
             if what == "energy_gap":
                 axis.set_yscale("symlog", linthresh=1)
+                axis.set_ylim(-1e11, 2)
+                axis.set_yticks([0, -1e2, -1e4, -1e6, -1e8, -1e10])
                 axis.axhline(-0.5, color="black", lw=0.8, ls=":")
             if what in ("chain_size", "policy_loss"):
                 axis.set_yscale("log")
     for axis in axes[-1]:
         axis.set_xlabel("updates")
-    axes[0, 0].legend(fontsize=8)
+    axes[0, 0].legend(fontsize=8, loc="upper left")
     return sheet
 
 

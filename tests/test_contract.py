@@ -105,7 +105,7 @@ def fields(kind=None, slow=()):
 
 
 # Where doubling changes nothing: DSFN's small run finds its best policy in the second of its three rounds.
-OTHER_VALUES = {("DSFNConfig", "rounds"): 1, ("EDMRobustConfig", "bound"): 0.01}
+OTHER_VALUES = {("DSFNConfig", "rounds"): 1, ("EDMRobustConfig", "bound"): 0.01, ("EDMRobustConfig", "prior"): 3.0}
 
 
 def another(config, name):

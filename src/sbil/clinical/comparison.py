@@ -23,6 +23,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
@@ -334,9 +335,11 @@ def _learned(
         checkpoint,
         chunk=entry.chunk,
     )
+    # To the host in one piece: on several CPU devices every run picked there is a collective, and many of these at once
+    # can wait for each other until XLA ends the process.
+    networks = jax.device_get(trained.states.network)
     for run, scaling in enumerate(splits.scalings):
-        network = pick(trained.states, run).network
-        policy = Policy(network, one.observation_names, one.action_names, scaling)
+        policy = Policy(pick(networks, run), one.observation_names, one.action_names, scaling)
         yield None if trained.diverged[run] else partial(decided, policy)
 
 
