@@ -1,5 +1,5 @@
 """python -m sbil."""
 
-from sbil.cli import main
+from sbil.cli import program
 
-main()
+program()

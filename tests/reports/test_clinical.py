@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from sbil.cli import main
 from sbil.errors import UserError
 from sbil.reports import clinical
 
@@ -76,3 +77,27 @@ def test_the_printed_numbers_are_the_papers():
     assert clinical.printed("MIMIC-III-2a")["edm"]["ACC"] == (0.891, 0.004)
     assert clinical.printed("MIMIC-III-2a")["edm:paper"] == clinical.printed("MIMIC-III-2a")["edm"]
     assert clinical.printed("PhysioNet-2012") == {}
+
+
+def test_clinical_tables_alone_make_a_page(tmp_path, capsys):
+    """Nothing was played: `sbil report` still says what was matched."""
+    folder = written(tmp_path, json.dumps(table()))
+    main(["report", str(folder), "--out", str(tmp_path / "page.html")])
+    assert "MIMIC-III-2a" in capsys.readouterr().out
+    page = (tmp_path / "page.html").read_text()
+    assert "0.750 ± 0.010" in page
+    assert "Content-Security-Policy" in page
+    assert "$" not in page.split("<script>")[0].replace("$(", "")
+    main(["report", str(folder), "--out", str(tmp_path / "page.html"), "--json"])
+    assert json.loads(capsys.readouterr().out) == {
+        "clinical": ["MIMIC-III-2a"],
+        "written": [str(tmp_path / "page.html")],
+    }
+
+
+def test_a_folder_without_anything_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["report", str(tmp_path), "--out", str(tmp_path / "page.html")])
+    assert leaving.value.code == 2
+    assert "no results here" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()

@@ -53,9 +53,7 @@ class EDMRobustConfig:
     estimator: Literal["chains", "contrastive", "score"] = setting("chains", "how the law of the states is learned")
     weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
     fade: float = setting(0.0, "updates after which that weight has halved; 0: it does not")
-    prior: float = setting(
-        30.0, "decisions the state term counts as: of N, its weight is times prior / N; 0: always 1"
-    )
+    prior: float = setting(30.0, "decisions the state term counts as: of N, its weight is times prior / N; 0: always 1")
     balance: float = setting(0.0, "most that the state term's gradient may be of the policy term's; 0: no limit")
     square: float = setting(1.0, "weight of the squared state term (chains)")
     penalty: float = setting(0.0, "weight of the squared energies (chains)")

@@ -82,6 +82,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"{where}{error.strerror}; nothing already written was changed.")
 
 
+def program() -> None:
+    """The command as a process of its own: once interrupted it leaves at once, whatever compiled work still runs.
+
+    The interpreter would wait for that work at its end, which may take minutes.
+    """
+    try:
+        main()
+    except SystemExit as leaving:
+        if leaving.code == 130:
+            sys.stderr.flush()
+            os._exit(130)
+        raise
+
+
 @contextlib.contextmanager
 def _leaving_promptly() -> Iterator[None]:
     """Ctrl-C and SIGTERM stop the command; one that is deep in compiled code is left after a moment all the same.

@@ -42,19 +42,26 @@ def run(command: Command) -> None:
     from sbil.reports import clinical, compare, folder, page, tables, ways
 
     check(command)
+    matched = clinical.found(command.results)
+    if matched and not any(path.is_file() or any(path.glob("*.parquet")) for path in command.results):
+        files.write_text(command.out, clinical.build(matched))
+        names = [table["name"] for table in matched]
+        written = {"clinical": names, "written": [str(command.out)]}
+        print(tables.json_text(written) if command.json else f"{', '.join(names)}\n\nwrote {command.out}")
+        return
     results = read_all(command.results, episodes=False)
     apart = ways.told_apart(results)
     facts = compare.cell_rows(apart)
-    files.write_text(command.out, page.build(results, facts, clinical.found(command.results)))
-    written = [command.out, *(folder.write(apart, facts, command.figures) if command.figures else [])]
+    files.write_text(command.out, page.build(results, facts, matched))
+    paths = [command.out, *(folder.write(apart, facts, command.figures) if command.figures else [])]
     said = verdicts(apart)
     if command.json:
-        print(tables.json_text({"verdict": said, "cells": facts, "written": list(map(str, written))}))
+        print(tables.json_text({"verdict": said, "cells": facts, "written": list(map(str, paths))}))
         return
     print(page.summary(apart))
     for title, sentences in said.items():
         print(f"\n{title}", *(f"  {sentence}" for sentence in sentences), sep="\n")
-    print(f"\nwrote {', '.join(map(str, written))}")
+    print(f"\nwrote {', '.join(map(str, paths))}")
 
 
 def check(command: Command) -> None:

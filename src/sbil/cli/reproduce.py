@@ -94,6 +94,9 @@ def run(command: Command) -> None:
         match_decisions(command, name)
     others = ",".join(name for name in names if name not in DATASETS)
     if names and not others:
+        matched, played = clinical.found([command.out]), any(command.out.glob("*.parquet"))
+        text = page.build(read_all([command.out], episodes=False), None, matched) if played else clinical.build(matched)
+        files.write_text(command.out / "report.html", text)
         return
     command = replace(command, env=others or None)
     cells = cells_of(experiments(command))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sbil.errors import UserError
-from sbil.reports import paper
+from sbil.reports import paper, shell
 from sbil.reports.names import name_of
 from sbil.reports.shell import Html, tag
 
@@ -40,6 +40,12 @@ def printed(name: str) -> dict[str, dict[str, tuple[float, float]]]:
         cells = {metric: paper.printed_metric(name, metric, theirs) for metric in METRICS.values()}
         rows[method] = {metric: (cell.mean, cell.standard_error) for metric, cell in cells.items() if cell}
     return {method: cells for method, cells in rows.items() if cells}
+
+
+def build(tables: Sequence[Table]) -> str:
+    """The page of clinical tables where there are no other results."""
+    titles = ", ".join(str(table["name"]) for table in tables)
+    return shell.page("clinical", {}, looks="page", title=titles, clinical=section(tables))
 
 
 def section(tables: Sequence[Table]) -> Html:

@@ -23,6 +23,9 @@ NAMES = {
     "edm:paper": "EDM, as printed",
     "edm:paper+start=unit": "EDM, as printed, chains from (-1, 1)",
     "edm+weight=0.1/1+weight_decay=0/1": "EDM, weight and decay chosen",
+    "edm_robust": "EDM, robust",
+    "edm_exact": "EDM, exact",
+    "edm_metropolis": "EDM, Metropolis chains",
     "majority": "majority action",
     "random": "random network",
 }

@@ -29,9 +29,13 @@ def joined(parts: Iterable[str]) -> Html:
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
 
 
-def page(name: str, data: Any, **parts: str) -> str:
-    """The page of name.html, name.css and name.js, with its data (plain values) and the other parts it asks for."""
-    style, script = (asset(f"base.{kind}") + asset(f"{name}.{kind}") for kind in ("css", "js"))
+def page(name: str, data: Any, *, looks: str = "", **parts: str) -> str:
+    """The page of name.html, name.css and name.js, with its data (plain values) and the other parts it asks for.
+
+    looks: the page whose style it shares, if it has none of its own.
+    """
+    style = asset("base.css") + asset(f"{looks or name}.css")
+    script = asset("base.js") + asset(f"{name}.js")
     return Template(asset(f"{name}.html")).substitute(
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",

@@ -1,0 +1,2 @@
+// The clinical tables are plain: all the page can do is change its colours.
+kit.theme();
