@@ -151,7 +151,7 @@ def refusal(capsys, *words: object) -> str:
     return error
 
 
-SLOW = ("dsfn", "tril", "value_dice", "value_dice_exact")  # to compile
+SLOW = ("dsfn", "edm_robust", "tril", "value_dice", "value_dice_exact")  # to compile
 
 
 def by_speed(names: Iterable[str]) -> list[Any]:

@@ -85,11 +85,11 @@ def refused(dataset):
     for name, line in lines.items():
         assert "\n" not in line
         assert line.startswith(f"{name} needs {ALGORITHMS[name].needs}") or name == "dsfn"
-        assert "(bc, edm, majority, random)" in line  # what would do
+        assert "(bc, edm, edm_robust, majority, random)" in line  # what would do
     return set(lines)
 
 
-PAIRS_ONLY = {"bc", "edm", "majority", "random"}
+PAIRS_ONLY = {"bc", "edm", "edm_robust", "majority", "random"}
 NOT_PAIRS = set(ALGORITHMS) - PAIRS_ONLY - ONE_HOT
 
 

@@ -11,11 +11,13 @@ alone, before the second is looked at, by this rule:
 Clearly: in the same direction in the 95 % interval over draws and in the exact sign-flip test, as everywhere here.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
+from sbil.errors import UserError, unknown
 from sbil.experiments.cell import Cell, Method
 from sbil.experiments.experiment import Experiment, cells_of
 from sbil.experiments.run import run_grid
@@ -80,6 +82,15 @@ TOGETHER = (  # warm, averaged, short chains beside large batches
     "edm_robust+learning_rate=3e-3+prior=100",
     "edm_robust+learning_rate=3e-3+prior=300",
 )
+FINAL = (  # with another seed, once the default was frozen; EDM with every state by --every-state
+    "bc",
+    "bc:decay",
+    "bc+batch=256",
+    "bc+weight_decay=0/0.1/0.3/1/3/10",
+    "edm:released",
+    "edm_robust",
+    "edm_robust+weight=0/1",
+)
 LISTS = {
     "controls": CONTROLS,
     "without-chains": WITHOUT_CHAINS,
@@ -103,11 +114,18 @@ class Options:
     initialisations: int = 5
     updates: int | None = None
     episodes: int = 30
+    seed: int = 0
+    """Of demonstrations, draws and networks: 0 chose the default, another judges it."""
+    every_state: bool = False
+    """Show states whose decision is thinned away; what is not thinned is left out."""
 
 
 def cells(options: Options) -> list[Cell]:
     """The cells of the study."""
-    named = [name for word in options.methods for name in LISTS.get(word, (word,))]
+    for environment in options.env:
+        if environment not in SETTINGS:
+            raise unknown("environment of the study", environment, SETTINGS)
+    named = [name for word in options.methods for name in {**LISTS, "final": FINAL}.get(word, (word,))]
     methods = tuple(Method.parse(name) for name in named)
     return cells_of(
         [
@@ -117,6 +135,8 @@ def cells(options: Options) -> list[Cell]:
                 (method,),
                 thin,
                 SIZES,
+                every_state=options.every_state,
+                seed=options.seed,
                 draws=options.draws,
                 initialisations=options.initialisations,
                 updates=options.updates,
@@ -126,6 +146,7 @@ def cells(options: Options) -> list[Cell]:
             for method in methods
             for thins, demonstrators in (SETTINGS[environment],)
             for thin in thins
+            if thin > 1 or not options.every_state
         ]
     )
 
@@ -133,6 +154,15 @@ def cells(options: Options) -> list[Cell]:
 def main() -> None:
     """Run, and say what was done."""
     options = tyro.cli(Options)
+    try:
+        run(options)
+    except UserError as error:
+        print(f"remedies: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def run(options: Options) -> None:
+    """Run what is missing, a line a cell."""
     wanted = cells(options)
     for number, (result, fresh) in enumerate(run_grid(wanted, Store(options.out)), start=1):
         if fresh:

@@ -1,0 +1,62 @@
+"""The study of EDM's remedies: what it runs, and that its published runs are whole."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import sbil
+from sbil.algorithms.edm_robust import EDMRobustConfig
+from sbil.errors import UserError
+from sbil.experiments.remedies import FINAL, LISTS, Options, cells, run
+from sbil.experiments.store import read_all
+
+RUNS = Path(sbil.__file__).parents[2] / "results" / "remedies"
+
+
+def test_every_method_has_28_cells_and_can_be_run():
+    wanted = cells(Options(Path()))
+    methods = [name for names in LISTS.values() for name in names]
+    assert len(methods) == len(set(methods))
+    assert len(wanted) == 28 * len(methods)
+    assert {str(cell.method) for cell in wanted} == set(methods)
+    one_each = {str(cell.method): cell.fingerprint for cell in wanted}
+    assert len(set(one_each.values())) == len(methods)
+
+
+def test_the_final_cells_are_new():
+    final = cells(Options(Path(), methods=("final",), seed=1, episodes=300))
+    assert len(final) == 28 * len(FINAL)
+    assert {cell.seed for cell in final} == {1}
+    assert not {replace(cell, seed=0).fingerprint for cell in final[:3]} & {cell.fingerprint for cell in final[:3]}
+
+
+def test_every_state_is_shown_where_decisions_are_thinned_away():
+    shown = cells(Options(Path(), methods=("edm_robust",), every_state=True))
+    assert len(shown) == 4 * 5
+    assert all(cell.thin > 1 and cell.every_state for cell in shown)
+
+
+def test_a_small_part_is_run_once(tmp_path, capsys):
+    words = {"env": ("CartPole-v1",), "methods": ("bc",), "draws": 1, "initialisations": 1, "updates": 2, "episodes": 1}
+    run(Options(tmp_path, **words))
+    assert len(capsys.readouterr().out.splitlines()) == 8
+    run(Options(tmp_path, **words))
+    assert not capsys.readouterr().out
+
+
+def test_an_unknown_environment_is_refused():
+    with pytest.raises(UserError, match="environment of the study"):
+        cells(Options(Path(), env=("Pong",)))
+
+
+@pytest.mark.skipif(not RUNS.is_dir(), reason="the published runs are not here")
+def test_published_runs_say_with_what_settings_they_were_made():
+    """50 runs a cell, unseen decisions beside returns, and the default among them."""
+    found = read_all(sorted(RUNS.glob("*.parquet")))
+    assert {len(result.cell.runs) for result in found} == {50}
+    assert all(set(result.held_out) == {"error", "log_loss"} for result in found)
+    default = [result for result in found if str(result.cell.method) == "edm_robust"]
+    assert len(default) == 28
+    assert all(f'"prior": {EDMRobustConfig().prior}' in settings for result in default for settings in result.settings)
+    assert sum(result.diverged for result in default) == 0
