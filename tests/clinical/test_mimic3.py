@@ -18,6 +18,7 @@ from hospitals import HEADERS, ORDINARY, Hospital, ward
 from sbil.clinical.counts import shown
 from sbil.clinical.mimic3 import extract
 from sbil.clinical.mimic3.database import Database
+from sbil.clinical.mimic3.extraction import OWN
 from sbil.clinical.mimic3.source import find, needed, official_rows, rows_of
 from sbil.demonstrations import Schema
 from sbil.errors import UserError
@@ -329,8 +330,9 @@ def test_a_stopped_run_goes_on_with_the_next_table(hospital, tmp_path, monkeypat
     assert not out.exists()
     assert read == ["patients", "icustays", "procedureevents_mv", "prescriptions", "labevents"]
     read.clear()
-    (tmp_path / "demos.parquet.work" / "patients.json").write_text("{")  # a note that is not whole
-    (tmp_path / "demos.parquet.work" / "chartevents.part").write_text("PAR1 cut off")
+    work = tmp_path / "demos.parquet.work" / OWN
+    (work / "patients.json").write_text("{")  # a note that is not whole
+    (work / "chartevents.part").write_text("PAR1 cut off")
     with (source / "ICUSTAYS.csv").open("a") as file:
         file.write("\n")  # another file than the one that was read
     extract(source, 4, out, accept_incomplete=True)
@@ -368,7 +370,7 @@ def test_a_killed_process_is_gone_on_with(tmp_path):
     out, work = tmp_path / "torn", tmp_path / "work"
     assert killed(command(source, out, work), "PRESCRIPTIONS")
     assert not out.exists() or not harvest(out)
-    kept = {path: path.stat().st_mtime_ns for path in work.glob("*.parquet")}
+    kept = {path: path.stat().st_mtime_ns for path in (work / OWN).glob("*.parquet")}
     assert {path.stem for path in kept} >= {"patients", "icustays", "procedureevents_mv", "prescriptions"}
     done = subprocess.run(command(source, out, work), check=True, capture_output=True, text=True)
     assert "CHARTEVENTS: " in done.stderr
@@ -401,6 +403,21 @@ def test_a_named_work_folder_serves_another_run(hospital, tmp_path, monkeypatch)
     assert pl.read_parquet(tmp_path / "two.parquet")["action"].to_list() == ["ventilation"]
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_nothing_of_the_users_is_touched_in_the_work_folder(hospital, tmp_path, named):
+    """Not even what is called as our own files are."""
+    source, out = hospital.write(tmp_path / "source"), tmp_path / "demos.parquet"
+    work = tmp_path / ("work" if named else "demos.parquet.work")
+    mine = ["parts/thesis.tex", "spill/data.csv", "patients.parquet", "patients.json", "chartevents.part", "notes.txt"]
+    for name in mine:
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(f"my {name}")
+    for actions in (4, 2):
+        extract(source, actions, out, work=work if named else None, accept_incomplete=True, overwrite=True)
+    assert {name: (work / name).read_text() for name in mine} == {name: f"my {name}" for name in mine}
+    assert (work / OWN).exists() == named
+
+
 def test_in_many_parts_the_same_bytes_come_out(hospital, tmp_path, monkeypatch):
     for subject in range(2, 9):
         hospital.patient(subject)
@@ -414,7 +431,10 @@ def test_in_many_parts_the_same_bytes_come_out(hospital, tmp_path, monkeypatch):
     torn = extract(source, 4, tmp_path / "torn.parquet", accept_incomplete=True, work=tmp_path / "work")
     assert torn.path.read_bytes() == whole.path.read_bytes()
     assert torn.flow == whole.flow
-    assert {path.suffix for path in (tmp_path / "work").iterdir()} == {".parquet", ".json"}  # for later runs alone
+    assert {path.suffix for path in (tmp_path / "work" / OWN).iterdir()} == {
+        ".parquet",
+        ".json",
+    }  # for later runs alone
 
 
 def missing_table(source: Path) -> None:

@@ -24,6 +24,7 @@ from sbil.errors import UserError, unknown
 
 State = Literal["today", "before"]
 DAYS = 20  # of a stay, at most
+OWN = ".sbil-mimic3"  # the only folder that is worked in and emptied, inside the one that was named
 PART = 4_000_000  # measurements that are held in memory at once
 ACTIONS = {
     2: ("no ventilation", "ventilation"),
@@ -72,16 +73,17 @@ def extract(
 
     source: the folder with the CSV or CSV.GZ files. actions: 4 (none, antibiotics, ventilation, both) or 2 (ventilation
     or not). state: whether a decision is seen to rest on today and yesterday, as in the paper, or on the two days
-    before it. work: where what was read of each table is kept until the end; a run that was stopped goes on from there.
-    A folder that is named is not removed at the end, so that another run can use it. accept_incomplete: go on where
-    the tables have not the official numbers of rows.
+    before it. work: where what was read of each table is kept until the end, in a folder called .sbil-mimic3; a run
+    that was stopped goes on from there. What is kept in a folder that is named is not removed at the end, so that
+    another run can use it. accept_incomplete: go on where the tables have not the official numbers of rows.
     """
     source, out = Path(source).resolve(), Path(out).resolve()
     if actions not in ACTIONS:
         raise UserError(f"--actions must be 2 or 4, not {actions}.")
     if state not in get_args(State):
         raise unknown("state", state, get_args(State))
-    folder = Path(work).resolve() if work else out.with_name(f"{out.name}.work")
+    around = Path(work).resolve() if work else out.with_name(f"{out.name}.work")
+    folder = around / OWN
     targets = _targets(out, overwrite, stopped=folder.is_dir())
     tables = find(source)
     files.probe(folder)
@@ -101,6 +103,8 @@ def extract(
     files.write_bytes(out, rows)
     if work is None:
         shutil.rmtree(folder)
+        if not any(around.iterdir()):  # a folder of that name may hold what is not ours
+            around.rmdir()
     return Cohort(out, schema, flow)
 
 
