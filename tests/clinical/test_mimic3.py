@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from hospitals import HEADERS, ORDINARY, Hospital, ward
 
+from probes import refusal
 from sbil.clinical.counts import shown
 from sbil.clinical.mimic3 import extract
 from sbil.clinical.mimic3.database import Database
@@ -546,7 +547,14 @@ def test_numbers_of_rows_that_are_not_the_official_ones_are_refused(hospital, tm
     [
         ({"actions": 3}, "--actions must be 2 or 4, not 3"),
         ({"state": "tomorrow"}, "unknown state 'tomorrow'"),
-        ({"memory": "much"}, "--memory much is not an amount"),
+        *(
+            ({"memory": memory}, f"--memory {memory} is not an amount of memory; write 2GB, say.")
+            for memory in ("much", "", "2", "0GB", "0.0GB", "-1", "-5GB", "none", "500%", "2GBB", "٢GB", "999999999TB")
+        ),
+        *(
+            ({"threads": threads}, f"--threads must be a whole number from 1 to 1024, not {threads}.")
+            for threads in (-3, 0, 1025)
+        ),
         ({"out": "demos.csv"}, "name the file something.parquet"),
         ({"out": "there.parquet"}, "there.parquet exists already"),
         ({"source": "nowhere"}, "nowhere is not a folder"),
@@ -559,6 +567,20 @@ def test_mistaken_options(hospital, tmp_path, options, words):
     source, actions, out = tmp_path / given.pop("source"), given.pop("actions"), tmp_path / given.pop("out")
     with pytest.raises(UserError, match=words):
         extract(source, actions, out, accept_incomplete=True, **given)
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "there.parquet"}  # nothing was begun
+
+
+@pytest.mark.parametrize("memory", ["500MB", "1.5gb", "2 GiB", "3000000KB"])
+def test_amounts_of_memory(hospital, run, memory):
+    assert not run(hospital, memory=memory)[0].is_empty()
+
+
+@pytest.mark.parametrize("words", [("--threads", "-3"), ("--threads", "0"), ("--memory", "0GB")])
+def test_mistaken_limits_at_the_command_line(hospital, tmp_path, capsys, words):
+    source = hospital.write(tmp_path / "source")
+    given = ("clinical", "mimic3", "--source", source, "--out", tmp_path / "out" / "demos.parquet", *words)
+    assert words[0] in refusal(capsys, *given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_database_reaches_nothing_but_its_folders(hospital, tmp_path):

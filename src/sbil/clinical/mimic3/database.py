@@ -25,8 +25,24 @@ except ImportError:
 RULES = ("antibiotics", "covariates", "items", "routes", "ventilation")
 PARTS, SPILL = "parts", "spill"  # folders for the while
 TICK = 0.5  # seconds between two looks at the progress
+MOST_THREADS = 1024
+MEMORY = re.compile(r"(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})? ?[KMGT]i?B", re.IGNORECASE)
 
 Progress = Callable[[str, float, int | None], None]  # the table, the share of it that is read, its rows when all are
+
+
+def check(memory: str, threads: int | None) -> None:
+    """Refuse, before anything is written, limits that the database would not take, or would take for none."""
+    if threads is not None and not 1 <= threads <= MOST_THREADS:
+        raise UserError(f"--threads must be a whole number from 1 to {MOST_THREADS}, not {threads}.")
+    try:
+        with duckdb.connect() as connection:
+            connection.execute(f"SET memory_limit = {text(memory)}")
+        sound = MEMORY.fullmatch(memory)
+    except duckdb.Error:
+        sound = None
+    if not sound:
+        raise UserError(f"--memory {memory} is not an amount of memory; write 2GB, say.")
 
 
 class Database:
@@ -42,13 +58,10 @@ class Database:
                 "preserve_insertion_order": "false",
             }
         )
-        try:
-            self.connection.execute(f"SET memory_limit = {text(memory)}")
-        except duckdb.Error:
-            raise UserError(f"--memory {memory} is not an amount of memory; write 2GB, say.") from None
         folders = ", ".join(text(f"{folder}{os.sep}") for folder in (source, work))
         for setting in (
-            *((f"threads = {int(threads)}",) if threads else ()),
+            f"memory_limit = {text(memory)}",
+            *((f"threads = {int(threads)}",) if threads is not None else ()),
             "enable_progress_bar = true",  # without it there is no progress to ask for
             "enable_progress_bar_print = false",
             "enable_profiling = 'no_output'",

@@ -17,7 +17,7 @@ import polars as pl
 
 from sbil import files
 from sbil.clinical.mimic3 import flow as chart
-from sbil.clinical.mimic3.database import Database, Progress, identifier, text
+from sbil.clinical.mimic3.database import Database, Progress, check, identifier, text
 from sbil.clinical.mimic3.source import Rows, Table, find, official_rows, rows_of, rule
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError, unknown
@@ -82,6 +82,7 @@ def extract(
         raise UserError(f"--actions must be 2 or 4, not {actions}.")
     if state not in get_args(State):
         raise unknown("state", state, get_args(State))
+    check(memory, threads)
     around = Path(work).resolve() if work else out.with_name(f"{out.name}.work")
     folder = around / OWN
     targets = _targets(out, overwrite, stopped=folder.is_dir())
