@@ -327,7 +327,7 @@ def test_folders_and_archives_give_the_same(tmp_path):
     _, table = written(tmp_path, *texts)
     assert pl.read_parquet(made.path).equals(table)
     assert made.flow["left out"]["files that are no records"] == 2
-    assert made.flow["sources"] == [{"name": "set-a", "sha256": None}]
+    assert made.flow["sources"] == [{"name": "set-a", "sha256": physionet2012.digest(folder)}]
 
 
 def test_several_sources(tmp_path):

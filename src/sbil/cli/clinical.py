@@ -3,6 +3,8 @@
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -77,19 +79,28 @@ def run(command: Mimic3 | PhysioNet2012) -> None:
     print(f"next: sbil train edm --data {cohort.path} --schema {schema} --out policy/")
 
 
-def _mimic3(command: Mimic3) -> Any:
+@contextmanager
+def reading() -> Iterator[Callable[[str, float, int | None], None]]:
+    """A bar that is told what is read; where there is no terminal, a line for each table that is read."""
     from sbil.cli.progress import bar, console
-    from sbil.clinical.mimic3 import extract
 
     started: dict[str, float] = {}
     with bar(1, "reading") as advance:
 
-        def progress(table: str, share: float, rows: int | None) -> None:
-            begun = started.setdefault(table, time.monotonic())
-            advance(share, table.upper() + (f", {rows:,} rows" if rows is not None else ""))
+        def progress(what: str, share: float, rows: int | None) -> None:
+            begun = started.setdefault(what, time.monotonic())
+            unit = "stays" if what == "records" else "rows"
+            advance(share, what.upper() + (f", {rows:,} {unit}" if rows is not None else ""))
             if rows is not None and not console.is_terminal:
-                print(f"{table.upper()}: {rows:,} rows, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+                print(f"{what.upper()}: {rows:,} {unit}, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
 
+        yield progress
+
+
+def _mimic3(command: Mimic3) -> Any:
+    from sbil.clinical.mimic3 import extract
+
+    with reading() as progress:
         return extract(
             *(command.source, command.actions, command.out),
             state=command.state,

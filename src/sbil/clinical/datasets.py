@@ -1,13 +1,13 @@
 """The clinical datasets that `sbil reproduce` knows by name: where demonstrations come from, how they are judged.
 
 What was extracted from a source is kept in a folder beside the results and serves the next call, unless --source then
-holds other files.
+holds other files, or sbil or its rules have changed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,16 @@ from sbil.clinical import icu_sepsis
 from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Process
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
+from sbil.version import __version__
 
 ACTIONS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4}
 PHYSIONET, SEPSIS = "PhysioNet-2012", "ICU-Sepsis"
 NAMES = (*ACTIONS, PHYSIONET, SEPSIS)
 SEPSIS_TRAJECTORIES, SEPSIS_EPISODES = 1000, 1000
 ON_STATES = ("edm_exact", "edm_metropolis")  # algorithms for finitely many states
+A_SET = 4000  # records in each of PhysioNet's archives
+# What is read (a table, or the records), the share of it that is read, and how many rows or records when all are.
+Progress = Callable[[str, float, int | None], None]
 # What a table is called, and so are its files, where the source is not the whole of MIMIC-III v1.4.
 MARKS = {
     "v1.4": "",
@@ -61,6 +65,7 @@ def opened(
     accept_incomplete: bool = False,
     trajectories: int = SEPSIS_TRAJECTORIES,
     episodes: int = SEPSIS_EPISODES,
+    progress: Progress | None = None,
 ) -> Dataset:
     """The dataset called `name`.
 
@@ -68,17 +73,21 @@ def opened(
     source: the files as they come from PhysioNet; not needed once they were extracted.
     accept_incomplete: take tables of MIMIC-III that have not the official numbers of rows; the title says so.
     trajectories, episodes: of ICU-Sepsis, how many are recorded, and how many a policy is played for.
+    progress: told of what is read, where it is; MIMIC-III takes minutes to hours.
     """
     if name == SEPSIS:
         return _sepsis(trajectories, episodes)
     table = folder / f"{name}.parquet"
+    source = [Path(path) for path in source]
+    _check(name, source)
     if source:
         files.write_text(folder / ".gitignore", "*\n")  # nobody commits it by accident
     account = ""
     if table.exists():
+        _must_be_of_these_rules(name, table)
         _must_be_the_same(table, source)
     else:
-        account = _extract(name, table, source, accept_incomplete)
+        account = _extract(name, table, source, accept_incomplete, progress or _silently)
     found = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
     edition = _flow(table).get("edition", "v1.4")
     return Dataset(name + MARKS.get(edition, f", {edition}"), found, account=account)
@@ -91,21 +100,53 @@ def _sepsis(trajectories: int, episodes: int) -> Dataset:
     return Dataset(SEPSIS, found, standardise=False, process=process, notes=(drawn,))
 
 
-def _extract(name: str, table: Path, source: Sequence[Path], accept_incomplete: bool) -> str:
+def _silently(what: str, share: float, rows: int | None) -> None:
+    """Progress that nobody wants to see."""
+
+
+def _check(name: str, source: Sequence[Path]) -> None:
+    """Refuse what is not there, whether it is to be read now or was read long ago."""
+    from sbil.clinical.physionet2012 import must_exist
+
+    if name in ACTIONS and len(source) > 1:
+        raise UserError(f"--source: MIMIC-III is one folder. Got {len(source)} names.")
+    for path in source:
+        if name not in ACTIONS:
+            must_exist(path)
+        elif not path.is_dir():
+            raise UserError(f"{path} is not a folder; --source is the folder with the files of MIMIC-III.")
+
+
+def _extract(name: str, table: Path, source: Sequence[Path], accept_incomplete: bool, progress: Progress) -> str:
     from sbil.clinical import mimic3, physionet2012
 
     if not source:
         raise UserError(f"--env {name} needs the data: give --source, the files as they come from PhysioNet.")
     if name == PHYSIONET:
-        return str(physionet2012.extract(source, table, overwrite=True))
-    if len(source) > 1:
-        raise UserError(f"--source: MIMIC-III is one folder. Got {len(source)} names.")
+        all_of_them = A_SET * len(source)  # as a rule
+
+        def count(stays: int) -> None:
+            progress("records", min(stays / all_of_them, 1.0), None)
+
+        cohort = physionet2012.extract(source, table, overwrite=True, progress=count)
+        progress("records", 1.0, cohort.flow["stays"]["read"])
+        return str(cohort)
     # What another number of actions needs of the tables is the same: it is read once.
-    work = table.parent / "MIMIC-III.work"
-    cohort = mimic3.extract(
-        source[0], ACTIONS[name], table, work=work, accept_incomplete=accept_incomplete, overwrite=True
-    )
-    return str(cohort)
+    options: dict[str, Any] = {"accept_incomplete": accept_incomplete, "overwrite": True, "progress": progress}
+    return str(mimic3.extract(source[0], ACTIONS[name], table, work=table.parent / "MIMIC-III.work", **options))
+
+
+def _must_be_of_these_rules(name: str, table: Path) -> None:
+    """Refuse a table that another sbil made, or this one with other rules."""
+    from sbil.clinical import physionet2012
+    from sbil.clinical.mimic3 import source as mimic3
+
+    flow, rules = _flow(table), (mimic3 if name in ACTIONS else physionet2012).rules_digest()
+    if (flow.get("sbil"), flow.get("rules")) != (__version__, rules):
+        raise UserError(
+            f"{table} was made by another version of sbil or by other rules; delete it and give --source again, "
+            "or name another --out."
+        )
 
 
 def _must_be_the_same(table: Path, source: Sequence[Path]) -> None:
@@ -120,8 +161,8 @@ def _must_be_the_same(table: Path, source: Sequence[Path]) -> None:
     else:
         from sbil.clinical.physionet2012 import digest
 
-        made_from = [one["sha256"] for one in flow.get("sources", ())]
-        same = not source or made_from == [digest(path) for path in source]
+        made_from = {one["sha256"] for one in flow.get("sources", ())}
+        same = not source or made_from == {digest(path) for path in source}
     if not same:
         raise UserError(
             f"{table} was made from other files than --source holds; choose another --out, or delete {table.parent}."

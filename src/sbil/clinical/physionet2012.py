@@ -37,6 +37,7 @@ from sbil import files
 from sbil.clinical.counts import shown
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
+from sbil.version import __version__
 
 HOURS = 48
 ACTIONS = ("not ventilated", "ventilated")
@@ -91,11 +92,19 @@ class Cohort(NamedTuple):
         return "\n".join(lines).rstrip()
 
 
+def _rules() -> str:
+    return resources.files("sbil.clinical").joinpath("physionet2012.csv").read_text(encoding="utf-8")
+
+
+def rules_digest() -> str:
+    """The SHA-256 of the limits and normal values."""
+    return hashlib.sha256(_rules().encode()).hexdigest()
+
+
 @cache
 def parameters() -> dict[str, Parameter]:
     """The parameters that are read, by name: the 36 series in the order of the state, then those on admission."""
-    text = resources.files("sbil.clinical").joinpath("physionet2012.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(text.splitlines())
+    rows = csv.DictReader(_rules().splitlines())
     return {
         row["parameter"]: Parameter(
             row["parameter"], row["unit"], float(row["low"]), float(row["high"]), float(row["normal"] or "nan")
@@ -138,6 +147,8 @@ def extract(
         raise UserError(f"window_hours must divide {HOURS} hours: 1, 2, 3, 4, 6, 8, 12, ... Got {window_hours}.")
     if not sources:
         raise UserError("no source is given; name set-a.tar.gz, or a folder of its records.")
+    for source in sources:
+        must_exist(Path(source))
     files.probe(out.parent)
     counts: Counter[str] = Counter()
     implausible: Counter[str] = Counter()
@@ -311,6 +322,8 @@ def _flow(
     actions = [each.ventilated for each in made]
     apart = sum(int(((a[:-2] == 1) & (a[1:-1] == 0) & (a[2:] == 1)).sum()) for a in actions)
     return {
+        "sbil": __version__,
+        "rules": rules_digest(),
         "sources": [{"name": Path(source).name, "sha256": digest(Path(source))} for source in sources],
         "window_hours": window_hours,
         "stays": {
@@ -348,20 +361,30 @@ def _flow(
     }
 
 
-def digest(source: Path) -> str | None:
-    """The SHA-256 of an archive; folders have none."""
-    return hashlib.sha256(source.read_bytes()).hexdigest() if source.is_file() else None
+def must_exist(source: Path) -> None:
+    """Refuse a name that is neither a file nor a folder."""
+    if not source.is_file() and not source.is_dir():
+        raise UserError(f"{source}: there is no such file or folder; give set-a.tar.gz or a folder of its records.")
+
+
+def digest(source: Path) -> str:
+    """The SHA-256 of an archive; of a folder that of the names and contents of its records."""
+    must_exist(source)
+    paths = _among(source) if source.is_dir() else [source]
+    found = []
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                found.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest() if source.is_dir() else found[0][1]
 
 
 def _records(sources: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
     """(number, content) of every record."""
     for source in map(Path, sources):
-        if source.is_dir():
-            yield from _in_folder(source, counts)
-        elif source.is_file():
-            yield from _in_archive(source, counts)
-        else:
-            raise UserError(f"{source}: there is no such file or folder; give set-a.tar.gz or a folder of its records.")
+        yield from _in_folder(source, counts) if source.is_dir() else _in_archive(source, counts)
 
 
 def _number(name: str) -> int | None:
@@ -369,14 +392,27 @@ def _number(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def _among(folder: Path) -> list[Path]:
+    """The records in a folder."""
+    try:
+        return [
+            path
+            for path in sorted(folder.iterdir())
+            if _number(path.name) is not None
+            and not path.is_symlink()
+            and path.is_file()
+            and path.stat().st_size <= LARGEST_RECORD
+        ]
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror or error}).") from None
+
+
 def _in_folder(folder: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
-    for path in sorted(folder.iterdir()):
-        number = _number(path.name)
-        if number is None or path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_RECORD:
-            counts["files that are no records"] += 1
-            continue
+    paths = _among(folder)
+    counts["files that are no records"] += sum(1 for _ in folder.iterdir()) - len(paths)
+    for path in paths:
         try:
-            yield number, path.read_bytes()
+            yield int(path.stem), path.read_bytes()
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
 

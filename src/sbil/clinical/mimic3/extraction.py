@@ -18,9 +18,10 @@ import polars as pl
 from sbil import files
 from sbil.clinical.mimic3 import flow as chart
 from sbil.clinical.mimic3.database import Database, Progress, check, identifier, text
-from sbil.clinical.mimic3.source import Rows, Table, find, official_rows, rows_of, rule
+from sbil.clinical.mimic3.source import Rows, Table, find, official_rows, rows_of, rule, rules_digest
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError, unknown
+from sbil.version import __version__
 
 State = Literal["today", "before"]
 DAYS = 20  # of a stay, at most
@@ -90,7 +91,8 @@ def extract(
     files.probe(folder)
     with Database(source, folder, memory, threads) as database:
         read = _read_all(database, tables, accept_incomplete, progress)
-        flow = {"database": "MIMIC-III", **read, "settings": {"actions": actions, "state": state, "days": DAYS}}
+        flow = {"database": "MIMIC-III", "sbil": __version__, "rules": rules_digest(), **read}
+        flow |= {"settings": {"actions": actions, "state": state, "days": DAYS}}
         [(kept,)] = database.rows("SELECT (SELECT count(*) FROM chartevents) + (SELECT count(*) FROM labevents)")
         parts = 1 + kept // PART
         flow |= _select(database, parts)

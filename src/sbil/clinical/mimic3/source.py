@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
+import json
 import zlib
 from importlib.resources import files
 from pathlib import Path
@@ -43,6 +45,13 @@ def rule(name: str) -> str:
 def rows_of(name: str) -> list[dict[str, str]]:
     """The rows of a table of rules."""
     return list(csv.DictReader(io.StringIO(rule(name))))
+
+
+def rules_digest() -> str:
+    """The SHA-256 of all rules together."""
+    paths = (files("sbil.clinical.mimic3") / "rules").iterdir()
+    named = sorted(path.name for path in paths if path.name.endswith((".csv", ".sql")))
+    return hashlib.sha256(json.dumps([(name, rule(name)) for name in named]).encode()).hexdigest()
 
 
 def needed() -> dict[str, tuple[str, ...]]:
