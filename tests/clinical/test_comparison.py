@@ -412,3 +412,24 @@ def test_the_published_tables_are_what_the_files_of_metrics_say(path):
     first = path.with_suffix(".md").read_text().split("\n\n")[1]
     page = (Path(__file__).parents[2] / "docs" / "clinical.md").read_text()
     assert first in page or "previous-action-shown" in path.stem
+
+
+def test_a_narrower_call_takes_nothing_from_the_table(tmp_path):
+    """Other methods, and further splits of the same, stay; a table of other updates is not replaced."""
+    first = run("Ward", DATA, tmp_path, ["majority", "previous action"], splits=3)
+    comparison.write(first, tmp_path)
+    again = run("Ward", DATA, tmp_path, ["majority"], splits=1)
+    assert list(again.scores) == ["majority", "previous action"]
+    assert (again.splits_of("majority"), again.splits_of("previous action")) == (3, 3)
+    np.testing.assert_array_equal(again.scores["majority"]["auc"], first.scores["majority"]["auc"])
+    before = (tmp_path / "Ward.md").read_text()
+    comparison.write(again, tmp_path)
+    assert (tmp_path / "Ward.md").read_text() == before
+    with pytest.raises(UserError, match="other settings"):
+        run("Ward", DATA, tmp_path, ["majority"], splits=1, updates=3)
+
+
+def test_one_split_has_no_interval(tmp_path):
+    text = markdown(run("Ward", DATA, tmp_path, ["majority", "bc"], splits=1, updates=2))
+    assert "nan" not in text
+    assert "over 1 random split, " in text

@@ -89,6 +89,7 @@ def test_mimic_from_its_files_to_the_tables(hospital, tmp_path, capsys, ran):
             *("trajectories", "held_out_trajectories", "held_out_decisions"),
         }
     assert (tmp_path / "clinical" / "data" / ".gitignore").read_text() == "*\n"
+    assert f"MIMIC-III-4a, {CHANGED}" in (tmp_path / "report.html").read_text()
     four = table(tmp_path, f"MIMIC-III-4a, {CHANGED}")
     assert (four["splits"], set(four["methods"])) == (2, {"majority", "previous action", "bc"})
     assert clinical.printed(four["name"]) == {}  # the paper's numbers do not stand beside what is no result
@@ -101,7 +102,8 @@ def test_mimic_from_its_files_to_the_tables(hospital, tmp_path, capsys, ran):
         assert json.loads(said.out) == four
         assert "3/3 MIMIC-III-4a bc: kept from before" in said.err
     assert not ran
-    reproduce("--env", "MIMIC-III-4a", "--out", tmp_path, "--draws", "3", "--algorithms", "majority,previous action@2")
+    more = "--draws", "3", "--updates", "3", "--algorithms", "majority,previous action@2"
+    reproduce("--env", "MIMIC-III-4a", "--out", tmp_path, *more)
     assert ran == [("majority", (2,))]
 
 
@@ -199,6 +201,10 @@ def test_what_icu_sepsis_is_compared_with():
         (("--env", "MIMIC-III-4a", "--source", "HOSPITAL", "--algorithms", "bd"), "unknown algorithm 'bd'"),
         (("--env", "MIMIC-III-4a", "--source", "HOSPITAL", "--draws", "0"), "splits must be a whole number from 1"),
         (("--env", "PhysioNet-2012", "--algorithms", "clinicians"), "unknown algorithm 'clinicians'"),
+        (("--env", "PhysioNet-2012", "--thin", "5"), "--thin is about environments that are played"),
+        (("--env", "ICU-Sepsis", "--quick"), "--quick is about environments that are played"),
+        (("--env", "PhysioNet-2012", "--sizes", "3"), "--sizes is about environments that are played"),
+        (("--env", "ICU-Sepsis,CartPole-v9"), "unknown environment 'CartPole-v9'"),
     ],
 )
 def test_mistakes_are_one_line(hospital, tmp_path, capsys, words, message):

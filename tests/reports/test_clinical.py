@@ -40,7 +40,7 @@ def test_tables_are_found_beside_the_results_and_shown(tmp_path):
     found = clinical.found([written(tmp_path, json.dumps(table())), tmp_path / "a-file.parquet"])
     assert found == [table()]
     html = clinical.section(found)
-    assert "MIMIC-III-2a: 10 splits, 20 % of the patients held out" in html
+    assert "MIMIC-III-2a: 10 splits, 20 % held out" in html
     assert "0.750 ± 0.010" in html
     assert "−0.050 [−0.070, −0.030]" in html
     assert "EDM (our default) (diverged in 2)" in html

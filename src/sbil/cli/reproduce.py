@@ -90,9 +90,13 @@ def run(command: Command) -> None:
     from sbil.reports import clinical, compare, folder, page, tables, ways
 
     names = [name.strip() for name in command.env.split(",")] if command.env else []
+    others = ",".join(name for name in names if name not in DATASETS)
+    if others:
+        experiments(replace(command, env=others))  # what cannot be run is named before anything is
+    elif names:
+        only_environments(command)
     for name in (name for name in names if name in DATASETS):
         match_decisions(command, name)
-    others = ",".join(name for name in names if name not in DATASETS)
     if names and not others:
         matched, played = clinical.found([command.out]), any(command.out.glob("*.parquet"))
         text = page.build(read_all([command.out], episodes=False), None, matched) if played else clinical.build(matched)
@@ -172,6 +176,17 @@ def match_decisions(command: Command, name: str) -> None:
         print(json.dumps(comparison.as_json(found)))
     else:
         print(comparison.markdown(found, name_of, clinical.printed(data.title)))
+
+
+def only_environments(command: Command) -> None:
+    """Refuse what clinical data have nothing to do with, and would leave out without a word."""
+    plain = Command(command.out)
+    names = ["protocol", "quick", "demonstrators", "thin", "unlabelled", "seeds", "executor", "address"]
+    if DATASETS[-1] not in str(command.env):
+        names += ["sizes", "episodes"]
+    for name in names:
+        if getattr(command, name) != getattr(plain, name):
+            raise UserError(f"--{name} is about environments that are played, not about {command.env}; leave it out.")
 
 
 def recorded(command: Command) -> dict[str, int]:

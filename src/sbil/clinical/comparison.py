@@ -1,9 +1,10 @@
 """How well every algorithm matches held-out decisions of recorded patients: the paper's clinical table.
 
-The data are split at random several times, 80 % of the patients to learn from and 20 % to be judged by. Whatever is
-fitted, standardisation too, is fitted to the learning part alone. One Parquet file a method holds the metrics, a row a
-split, and no row of the data; a second call runs only what is missing. Where the process behind the data is known
-(ICU-Sepsis), what was learned is played in it as well.
+The data are split at random several times, 80 % to learn from and 20 % to be judged by: by patient where the data say
+who that is, else by stay or episode. Whatever is fitted here, standardisation too, is fitted to the learning part alone
+(MIMIC-III's missing values are filled before, with means of the whole cohort). One Parquet file a method holds the
+metrics, a row a split, and no row of the data; a second call runs only what is missing. Where the process behind
+the data is known (ICU-Sepsis), what was learned is played in it as well.
 
 The standard error over splits is printed as the paper prints it. It says how much another split would change a number,
 not how far the number is from that of all patients: the splits share most of their patients. The intervals allow for
@@ -138,6 +139,9 @@ def run(
 ) -> Comparison:
     """Compare methods on one dataset; what is stored in the folder `out` already is not run again.
 
+    What the table in that folder holds beside what is asked for stays in the comparison: a part that is run again, or
+    on fewer splits, takes nothing away. A table that was made in another way is not replaced.
+
     name: of the dataset, for files and tables.
     methods: the baselines above, the references of the process, or algorithms as edm, edm:released, bc+weight_decay=1;
         dsfn@2 is run on the first 2 splits only.
@@ -149,8 +153,12 @@ def run(
     """
     references = tuple(process.references) if process else ()
     requests = check(methods, splits, updates, references)
+    wanted = {one.method: one.splits for one in requests}
     if updates is not None:
         notes = (*notes, f"{updates:,} updates (a method that learns in rounds: its own number).")
+    before = _before(Path(out) / f"{_slug(name)}.json", notes)
+    more = [_kept(method, count, updates, references) for method, count in before.items()]
+    requests += [one for one in more if one and one.method not in [asked.method for asked in requests]]
     groups = None if demonstrations.groups is None else np.unique(demonstrations.groups, return_inverse=True)[1]
     data = _mark([fingerprint(demonstrations), groups if groups is None else groups.tolist()])
     way = [*([] if standardise else ["as they are"]), *([process.name] if process else [])]
@@ -164,8 +172,12 @@ def run(
     found = {}
     for (method, count, _), request in zip(requests, asked, strict=True):
         path = out / f"{_slug(name)}.{_slug(method)}.parquet"
-        marks = {seed + k: _mark([__version__, *request, seed + k]) for k in range(count)}
+        marks = {seed + k: _mark([__version__, *request, seed + k]) for k in range(max(count, before.get(method, 0)))}
         rows = _stored(path, metrics)
+        here = next((each - seed for each, mark in marks.items() if mark not in rows), len(marks))
+        marks = {each: mark for each, mark in marks.items() if each - seed < max(here, wanted.get(method, 0))}
+        if not marks:
+            continue  # of an earlier call, and no longer what it would give
         missing = tuple(each for each, mark in marks.items() if mark not in rows)
         for part in [(each,) for each in missing] if method in known else [missing] * bool(missing):
             tell = partial(_tell, watch, method, missing.index(part[0]) / len(missing), len(part) / len(missing))
@@ -175,9 +187,35 @@ def run(
             files.write_bytes(path, sealed(pl.DataFrame(sorted(rows.values(), key=lambda row: row["seed"]))))
             checkpoint.remove()
         found[method] = {metric: np.array([rows[mark][metric] for mark in marks.values()]) for metric in metrics}
-        if watch:
+        if watch and method in wanted:
             watch(method, 1.0)
     return Comparison(name, held_out, found, notes, process.metrics if process else {})
+
+
+def _before(path: Path, notes: Sequence[str]) -> dict[str, int]:
+    """The methods of the table that is there, and on how many splits each was run."""
+    if not path.exists():
+        return {}
+    try:
+        table = json.loads(path.read_bytes())
+        found = {method: int(values.get("splits", table["splits"])) for method, values in table["methods"].items()}
+        said = list(table.get("notes", []))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: damaged; delete it and run the command again.") from None
+    if said != list(notes):
+        raise UserError(
+            f"{path} is a table of other settings ({' '.join(said)[:100] or 'default updates'}); it is not replaced: "
+            "name another --out, or delete it."
+        )
+    return found
+
+
+def _kept(method: str, count: int, updates: int | None, references: Sequence[str]) -> Request | None:
+    """What an earlier call asked for, if there is still such a method."""
+    try:
+        return check([method], count, updates, references)[0]
+    except UserError:
+        return None
 
 
 def _tell(watch: Watch | None, method: str, done: float, part: float, share: float) -> None:
@@ -431,7 +469,8 @@ def markdown(comparison: Comparison, named: Callable[[str], str] = str, paper: P
         theirs = [_printed(paper, method, name) for name in PRINTED.values()] if paper else []
         body.append([_called(comparison, method, named), *cells, *theirs])
     share = f"{100 * comparison.held_out:g} %"
-    title = f"{comparison.name}: mean ± standard error over {comparison.splits} random splits, {share} held out."
+    splits = f"{comparison.splits} random split" + "s" * (comparison.splits != 1)
+    title = f"{comparison.name}: mean ± standard error over {splits}, {share} held out."
     parts = [" ".join([title, *comparison.notes]), _lines(head, body)]
     if REFERENCE in comparison.scores:
         others = [method for method in comparison.scores if method != REFERENCE]
@@ -479,7 +518,8 @@ def _cell(score: Score, digits: int) -> str:
 def _interval(score: Score) -> str:
     if not np.isfinite(score.mean):
         return "-"
-    return f"{score.mean:+.4f} ({score.low:+.4f} to {score.high:+.4f})"
+    interval = f" ({score.low:+.4f} to {score.high:+.4f})" if np.isfinite(score.low) else ""
+    return f"{score.mean:+.4f}{interval}"
 
 
 def _printed(paper: Paper, method: str, metric: str) -> str:

@@ -53,9 +53,10 @@ def section(tables: Sequence[Table]) -> Html:
     if not tables:
         return Html("")
     note = (
-        "Mean ± standard error over random splits by patient, as the paper prints them. The splits share most of their "
-        "patients, so the standard error says how much another split would change a number; the intervals of the "
-        "differences from BC allow for that (Nadeau and Bengio 2003)."
+        "Mean ± standard error over random splits, as the paper prints them: by patient where the data say who that "
+        "is, else by stay or episode. ACC is the share of held-out decisions that are met; AUC and APR are macro "
+        "one-vs-rest. The splits share most of their data, so the standard error says how much another split would "
+        "change a number; the intervals of the differences from BC allow for that (Nadeau and Bengio 2003)."
     )
     boxes = [tag("details", tag("summary", _title(table)), *_notes(table), _grid(table), open="") for table in tables]
     head = tag("h2", "Clinical data", id="clinical-title")
@@ -64,7 +65,7 @@ def section(tables: Sequence[Table]) -> Html:
 
 
 def _title(table: Table) -> str:
-    return f"{table['name']}: {table['splits']} splits, {100 * table['held_out']:g} % of the patients held out"
+    return f"{table['name']}: {table['splits']} splits, {100 * table['held_out']:g} % held out"
 
 
 def _notes(table: Table) -> list[Html]:
