@@ -74,7 +74,7 @@ OTHER_CHAINS = (
     f"{BARE}+start=mixture",
     f"{BARE}+metropolis=true+{WARM}",
 )
-TOGETHER = (  # warm, averaged, short chains beside large batches
+TOGETHER = (  # short chains of temperature 1 in the units of the states, averaged weights, large batches
     "edm_robust+prior=0",
     "edm_robust",
     "edm_robust+prior=100",
