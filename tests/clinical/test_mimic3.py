@@ -20,7 +20,7 @@ from sbil.clinical.counts import shown
 from sbil.clinical.mimic3 import extract
 from sbil.clinical.mimic3.database import Database
 from sbil.clinical.mimic3.extraction import OWN
-from sbil.clinical.mimic3.source import find, needed, official_rows, rows_of
+from sbil.clinical.mimic3.source import checksums_hold, find, needed, official_rows, rows_of
 from sbil.demonstrations import Schema
 from sbil.errors import UserError
 
@@ -480,6 +480,12 @@ def truncated_gzip(source: Path) -> None:
     (source / "CHARTEVENTS.csv.gz").write_bytes(content[: len(content) * 2 // 3])
 
 
+def other_checksum(source: Path) -> None:
+    content = bytearray(packed(source, "CHARTEVENTS"))
+    content[-6] ^= 1
+    (source / "CHARTEVENTS.csv.gz").write_bytes(content)
+
+
 def no_gzip(source: Path) -> None:
     (source / "CHARTEVENTS.csv").rename(source / "CHARTEVENTS.csv.gz")
 
@@ -515,6 +521,7 @@ def no_stays(source: Path) -> None:
         (empty_file, "LABEVENTS.csv begins with no header"),
         (binary_file, "LABEVENTS.csv begins with no header"),
         (truncated_gzip, "CHARTEVENTS.csv.gz is damaged or incomplete (its gzip stream breaks off); copy it again."),
+        (other_checksum, "CHARTEVENTS.csv.gz is damaged (its checksum is that of another content); copy it again."),
         (no_gzip, "CHARTEVENTS.csv.gz is damaged or incomplete; copy it again."),
         (truncated_row, "CHARTEVENTS.csv: line 13 is not a whole row of the table; the file is damaged or incomplete"),
         (open_quote, "CHARTEVENTS.csv: line 13 is not a whole row of the table; the file is damaged or incomplete"),
@@ -534,6 +541,27 @@ def test_what_is_wrong_with_a_source_in_one_line(hospital, tmp_path, harm, words
     assert "canary" not in message
     assert not list(tmp_path.glob("demos.*.json"))
     assert not (tmp_path / "demos.parquet").exists()
+
+
+@pytest.mark.parametrize("piece", [8, 64, 1 << 20])
+def test_checksums_of_gzip(tmp_path, monkeypatch, piece):
+    monkeypatch.setattr("sbil.clinical.mimic3.source.PIECE", piece)
+    path, rng = tmp_path / "a.csv.gz", random.Random(0)
+    one, two = (gzip.compress(rng.randbytes(200) * 10) for _ in range(2))
+    for sound in (one, one + two, one + two + b"\0" * 100, gzip.compress(b"")):
+        path.write_bytes(sound)
+        assert checksums_hold(path)
+    for place in range(len(one) + len(two) - 8, len(one) + len(two)):  # of the second member
+        damaged = bytearray(one + two)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        assert not checksums_hold(path)
+    for length in (*range(1, len(one)), *range(len(one) + 1, len(one + two))):
+        path.write_bytes((one + two)[:length])
+        assert not checksums_hold(path)
+    path.write_bytes(one + b"garbage")
+    assert not checksums_hold(path)
+    assert not checksums_hold(tmp_path / "nowhere")
 
 
 def test_numbers_of_rows_that_are_not_the_official_ones_are_refused(hospital, tmp_path):

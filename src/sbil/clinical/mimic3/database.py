@@ -9,12 +9,13 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sbil import files
-from sbil.clinical.mimic3.source import Table, rows_of, rule
+from sbil.clinical.mimic3.source import Table, checksums_hold, rows_of, rule
 from sbil.errors import UserError
 
 try:
@@ -138,7 +139,7 @@ class Database:
             f"CREATE OR REPLACE VIEW source AS SELECT * FROM read_csv({text(table.path)}, columns = {{{columns}}}, "
             "header = true, auto_detect = false, delim = ',', quote = '\"', escape = '\"')"
         )
-        with _explained(str(table.path)), self._watched(table.name, progress):
+        with _verified(table.path), _explained(str(table.path)), self._watched(table.name, progress):
             self.connection.execute(f"COPY ({query}) TO {text(part)} (FORMAT parquet, COMPRESSION zstd)")
         rows = _scanned(json.loads(self.connection.get_profiling_information(format="json")))
         with part.open("rb") as file:
@@ -211,6 +212,24 @@ def _scanned(profile: Any) -> int:
     if profile.get("extra_info", {}).get("Function") == "READ_CSV":
         return int(profile["rows_scanned"])
     return max(map(_scanned, (*profile.get("operator", ()), *profile.get("children", ()))), default=0)
+
+
+@contextmanager
+def _verified(path: Path) -> Iterator[None]:
+    """Compare the checksum of a gzip file in a thread of its own while the block reads the file."""
+    if not path.name.lower().endswith(".gz"):
+        yield
+        return
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        verdict = pool.submit(checksums_hold, path, stop.is_set)
+        try:
+            yield
+            sound = verdict.result()
+        finally:
+            stop.set()
+    if not sound:
+        raise UserError(f"{path} is damaged (its checksum is that of another content); copy it again.")
 
 
 @contextmanager

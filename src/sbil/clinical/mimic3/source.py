@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import zlib
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from sbil.errors import UserError
 
 LONGEST_HEADER = 1 << 16
+PIECE = 1 << 20  # bytes that are unpacked at once
 
 
 class Table(NamedTuple):
@@ -119,3 +121,21 @@ def _header(path: Path) -> tuple[str, ...]:
     if not names or not all(names):
         raise UserError(f"{path} begins with no header; the official CSV file is expected.")
     return names
+
+
+def checksums_hold(path: Path, stopped: Callable[[], bool] = lambda: False) -> bool:
+    """Whether a gzip file has the checksums and lengths of what it unpacks to, which DuckDB does not look at."""
+    whole, rest = True, b""
+    try:
+        with path.open("rb") as file:
+            while not stopped() and (packed := rest or file.read(PIECE // 4)):
+                if whole:  # another member begins, or there is nothing more but zeros
+                    packed = packed.lstrip(b"\0")
+                    unpacking = zlib.decompressobj(wbits=31)
+                if packed:
+                    unpacking.decompress(packed, PIECE)
+                    whole = unpacking.eof
+                rest = unpacking.unused_data if whole else unpacking.unconsumed_tail
+    except (zlib.error, OSError):
+        return False
+    return whole
