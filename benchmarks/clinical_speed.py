@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from time import perf_counter
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -27,14 +28,15 @@ import json, sys, time
 from pathlib import Path
 from benchmarks.memory import peak
 from sbil.clinical.mimic3 import extract
-seen = {}
+ends = {}  # of each table: when it was read, and its rows; one is begun when the one before is done
 def progress(table, share, rows):
-    begun, _, _ = seen.setdefault(table, (time.perf_counter(), 0, 0))
-    seen[table] = begun, time.perf_counter(), rows
+    if rows is not None:
+        ends[table] = time.perf_counter(), rows
 source, out, memory, threads = sys.argv[1:]
 cohort = extract(Path(source), 4, Path(out), memory=memory, threads=int(threads) or None,
                  accept_incomplete=True, progress=progress)
-begun, ended, rows = seen["chartevents"]
+(begun, _), (ended, rows) = list(ends.values())[-2:]
+assert list(ends)[-1] == "chartevents"
 print(json.dumps({"rows": rows, "reading_s": ended - begun, "after_s": time.perf_counter() - ended,
                   "days": cohort.flow["days"]["kept"], "stays": cohort.flow["stays"][-1]["left"],
                   "used": sum(row["used"] for row in cohort.flow["covariates"]), "peak_gb": peak() / 1e9}))
@@ -55,6 +57,10 @@ class Options:
     """Processor cores to use (0: all)."""
     packed: bool = False
     """Pack CHARTEVENTS with gzip first, as the official file is."""
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Write the machine's facts and what was measured to this file."""
+    note: str = ""
+    """What else the machine was busy with, say; written beside its facts."""
 
 
 def template(generator: np.random.Generator) -> np.ndarray:
@@ -141,5 +147,34 @@ def measure(options: Options) -> dict[str, float]:
         shutil.rmtree(folder)
 
 
+def facts(note: str) -> dict[str, Any]:
+    """The machine and the packages."""
+    from benchmarks import machine
+
+    found = machine.facts()
+    found["packages"]["duckdb"] = machine.version("duckdb")
+    return found | ({"note": note} if note else {})
+
+
+def report(machine: dict[str, Any], options: dict[str, Any], result: dict[str, float]) -> str:
+    """In the form of `python -m benchmarks --json`."""
+    parts = {"clinical": {"records": [result]}}
+    return json.dumps({"machine": machine, "options": options, "parts": parts}, indent=1) + "\n"
+
+
+def main(options: Options) -> None:
+    """Measure, print, and write where that is asked for."""
+    if options.json and not options.json.parent.is_dir():  # before, and not after, an hour
+        sys.exit(f"{options.json.parent} is not a folder.")
+    machine = facts(options.note) if options.json else {}
+    result = measure(options)
+    print(json.dumps(result, indent=1))
+    if options.json:
+        from benchmarks.machine import load
+
+        asked = {name: getattr(options, name) for name in ("rows", "memory", "threads", "packed")}
+        options.json.write_text(report(machine | {"load after": load()}, asked, result))
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(tyro.cli(Options)), indent=1))
+    main(tyro.cli(Options, config=(tyro.conf.FlagCreatePairsOff,)))
