@@ -107,7 +107,8 @@ def mismatch(networks: Any, rows: Rows | None, members: np.ndarray, pool: Pool) 
     if rows is None:
         return {}
     own = Rows(rows.indices[members], rows.size[members])
-    sums = _mismatch(networks, own, pool)
+    # From the host to one device: taking runs apart on several would be a collective for each of them.
+    sums = _mismatch(jax.device_get(networks), own, pool)
     return {name: np.asarray(values, np.float64) / np.asarray(own.size) for name, values in sums.items()}
 
 
