@@ -123,6 +123,7 @@ def run(command: Command) -> None:
 
 def match_decisions(command: Command, name: str) -> None:
     """The table of a clinical dataset: every method on held-out patients; what is finished is not run again."""
+    from sbil.cli.clinical import reading
     from sbil.cli.progress import bar, console
     from sbil.clinical import comparison, datasets
     from sbil.reports import clinical
@@ -135,13 +136,15 @@ def match_decisions(command: Command, name: str) -> None:
     requests = comparison.check(methods, splits, command.updates, datasets.references_of(name))
     order = [request.method for request in requests]
     folder = command.out / clinical.FOLDER
-    data = datasets.opened(
-        name,
-        folder / "data",
-        () if name == datasets.SEPSIS else command.source,
-        accept_incomplete=command.accept_incomplete,
-        **recorded(command),
-    )
+    with reading() as progress:
+        data = datasets.opened(
+            name,
+            folder / "data",
+            () if name == datasets.SEPSIS else command.source,
+            accept_incomplete=command.accept_incomplete,
+            progress=progress,
+            **recorded(command),
+        )
     if data.account and not command.json:
         print(data.account, f"{folder / 'data'} holds rows of patients: do not pass it on.", sep="\n")
     begun: dict[str, float] = {}
