@@ -191,7 +191,6 @@ def test_what_icu_sepsis_is_compared_with():
         (("--env", "MIMIC-III-4a", "--source", "EMPTY"), "holds no table of MIMIC-III"),
         (("--env", "MIMIC-III-4a", "--source", "nowhere"), "nowhere is not a folder"),
         (("--env", "MIMIC-III-4a", "--source", "EMPTY", "EMPTY"), "MIMIC-III is one folder. Got 2 names."),
-        (("--env", "MIMIC-III-4a", "--source", "HOSPITAL"), "has 13 rows and MIMIC-III v1.4 has 46,520"),
         (("--env", "PhysioNet-2012", "--source", "EMPTY"), "no record of a stay in it"),
         (("--env", "PhysioNet-2012", "--source", "nowhere"), "there is no such file or folder"),
         (("--env", "MIMIC-III-3a"), "unknown environment 'MIMIC-III-3a'; did you mean 'MIMIC-III-4a'?"),
@@ -212,6 +211,16 @@ def test_mistakes_are_one_line(hospital, tmp_path, capsys, words, message):
     places = {"EMPTY": tmp_path / "empty", "HOSPITAL": hospital}
     given = [places.get(word, word) for word in words]
     assert message in refusal(capsys, "reproduce", *given, "--out", tmp_path / "out")
+
+
+def test_tables_of_another_size_are_refused_once_they_are_read(hospital, tmp_path, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["reproduce", "--env", "MIMIC-III-4a", "--source", str(hospital), "--out", str(tmp_path / "out")])
+    assert leaving.value.code == 2
+    *read, last = capsys.readouterr().err.splitlines()
+    assert all(line.endswith(" s") for line in read)  # a line for each table that was read
+    assert last.startswith("sbil: ")
+    assert "has 13 rows and MIMIC-III v1.4 has 46,520" in last
 
 
 def test_a_table_of_another_hospital_is_not_taken_for_this_one(hospital, tmp_path, capsys):
