@@ -121,11 +121,11 @@ def settled(run: Learned, temperature: float, steps: int = 2_000, count: int = 2
     step = 0.1
     unit = run.spread
     key, start_key = jax.random.split(jax.random.key(4))
-    pickd = jax.random.randint(start_key, (count,), 0, len(run.states))
+    chosen = jax.random.randint(start_key, (count,), 0, len(run.states))
     states = langevin.adjusted_chain(
         key,
         lambda states: energy(run.after(states)),
-        jnp.asarray(run.states)[pickd],
+        jnp.asarray(run.states)[chosen],
         steps,
         step * unit**2,
         (2 * step * temperature) ** 0.5 * unit,

@@ -48,8 +48,8 @@ Cells = dict[str, dict[tuple[str, int], Result]]  # by method, then setting and 
 
 
 def take(folders: Sequence[str]) -> None:
-    """Add the cells of folders to the files, in place of older ones."""
-    found = read_all(map(Path, folders), episodes=False)
+    """Add cells of folders to the files, in place of older ones, but not those that today's settings would not give."""
+    found = [r for r in read_all(map(Path, folders), episodes=False) if r.fingerprint == r.cell.fingerprint]
     for environment in sorted({result.cell.environment for result in found}):
         path = HERE / "remedies" / f"{environment}.parquet"
         old = list(read(path)) if path.exists() else []
@@ -72,6 +72,8 @@ def load() -> Cells:
     cells: Cells = {}
     for environment in SETTINGS:
         for result in read(HERE / "remedies" / f"{environment}.parquet"):
+            if result.cell.seed or result.cell.every_state or result.cell.unlabelled:
+                continue  # no part of the study by which the default was chosen
             cells.setdefault(str(result.cell.method), {})[result.cell.setting, result.cell.size] = result
     return cells
 

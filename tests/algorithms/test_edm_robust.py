@@ -10,8 +10,9 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import probes
+from sbil import langevin
 from sbil.algorithms.bc import BCConfig, bc, policy_loss
-from sbil.algorithms.edm import EDMConfig, edm
+from sbil.algorithms.edm import state_loss
 from sbil.algorithms.edm_robust import PRESETS, EDMRobustConfig, contrastive_loss, edm_robust, law_of, score_loss
 from sbil.dataset import make_dataset, spec_of
 from sbil.networks import MLP, Dense, energy
@@ -60,16 +61,24 @@ def test_a_separate_head_leaves_the_policy_of_cloning_alone(cloned):
     assert network.level.weight.shape == (8, 1)
 
 
-def test_with_all_switches_off_the_first_step_is_that_of_edm():
-    """Chains that stand still where they are: both set the same demonstrated states against the same ones."""
-    one = probes.finite(((3, 1),)).demonstrations  # a single state: its box is a point
-    spec, dataset = spec_of(one), make_dataset(one)
-    still = {"step_size": 0.0, "restart": 1.0}
-    ours = jax.jit(lambda: train(edm_robust(spec, changed(**still, noise=1e-30, scaled=0.0)), 3, KEY, dataset))()
-    theirs = jax.jit(
-        lambda: train(edm(spec, dataclasses.replace(probes.small(EDMConfig), **still, noise=0.0)), 3, KEY, dataset)
-    )()
-    assert_same(ours[0].learner, theirs[0].network)
+@pytest.mark.parametrize("square", [0.0, 1.0])
+def test_with_all_switches_off_a_step_is_that_of_edms_loss(square):
+    """Chains that stand still are set against the demonstrated states; the gradient is that of `edm`'s own loss."""
+    config = changed(step_size=0.0, noise=1e-30, restart=0.0, square=square, weight=0.7)
+    algorithm, optimiser = edm_robust(SPEC, config), optax.adamw(config.learning_rate, weight_decay=0.0)
+    state = algorithm.init(KEY, DATASET)
+    batch = DATASET.batch(jax.random.fold_in(KEY, 0), config.batch)
+    draw, _, _ = jax.random.split(jax.random.fold_in(KEY, 2), 3)
+    others = state.buffer[langevin.slots(jax.random.uniform(draw, (config.chains, 2))[:, 0], len(state.buffer))]
+
+    def loss(network):
+        l_rho = state_loss(network, batch.observation, others)
+        return policy_loss(network, batch) + 0.7 * (l_rho + square * l_rho**2)
+
+    step, _ = optimiser.update(jax.grad(loss)(state.learner), optimiser.init(state.learner), state.learner)
+    ours, metrics = algorithm.update(KEY, state, DATASET)
+    assert_same(ours.learner, optax.apply_updates(state.learner, step), atol=1e-5)
+    assert abs(float(metrics["energy_gap"])) > 1e-3
 
 
 def test_energy_of_a_separate_head():
@@ -127,13 +136,6 @@ def test_score_loss_is_least_for_the_blurred_density():
     assert losses[1.25] == pytest.approx((1 - 0.25 / 1.25) / 2, rel=0.02)
 
 
-def gradients(config, state):
-    """The policy term's gradient on the minibatch that the next update draws."""
-    key = jax.random.fold_in(KEY, 1)
-    batch = DATASET.batch(jax.random.fold_in(key, 0), config.batch)
-    return key, jax.grad(policy_loss)(state.learner, batch)
-
-
 @pytest.mark.parametrize("limit", [0.1, 0.5])
 def test_balance_limits_the_state_terms_gradient(limit):
     metrics = run(edm_robust, changed(balance=limit, weight=100.0, prior=0.0))[1]
@@ -168,14 +170,18 @@ def test_the_step_of_adam_decays():
     assert_same(ours.network, expected, atol=1e-5)
 
 
-def test_the_policy_is_the_mean_of_the_iterates():
-    config = changed(average=0.75)
-    algorithm = edm_robust(SPEC, config)
-    state = algorithm.init(KEY, DATASET)
-    mean = state.network
+@pytest.mark.parametrize("average", [0.0, 0.75, 1.0])
+def test_the_policy_is_the_mean_of_the_iterates(average):
+    """Later ones weigh more, and the network that training began with nothing."""
+    algorithm = edm_robust(SPEC, changed(average=average))
+    state, iterates = algorithm.init(KEY, DATASET), []
     for number in range(3):
         state, _ = algorithm.update(jax.random.fold_in(KEY, number), state, DATASET)
-        mean = jax.tree.map(lambda one, other: 0.75 * one + 0.25 * other, mean, state.learner)
+        iterates.append(state.learner)
+    weights = average ** np.arange(2, -1, -1.0)
+    mean = jax.tree.map(
+        lambda *leaves: sum(w * leaf for w, leaf in zip(weights, leaves, strict=True)) / weights.sum(), *iterates
+    )
     assert_same(state.network, mean)
 
 

@@ -8,7 +8,7 @@ about it is measured in docs/understanding_edm.md. Switches and where they come 
 separate    the energy is an output of its own, so that it moves the policy through what they share below it only
 estimator   how the states' law is learned: Langevin chains (Jarrett, Bica and van der Schaar 2020); noise-contrastive
             estimation (Gutmann and Hyvarinen 2010); denoising score matching (Vincent 2011). The latter two need no
-            samples of the model, and their gradients are bounded; the noise of the last is `noise`, in spreads
+            samples of the model; the jitter of the last is `noise`, in spreads
 penalty     keeps energies small (Du and Mordatch 2019)
 fade        the state term ends before the training does
 prior       the state term counts as a fixed number of decisions, as a prior does: the more there are the less it weighs
@@ -53,7 +53,9 @@ class EDMRobustConfig:
     estimator: Literal["chains", "contrastive", "score"] = setting("chains", "how the law of the states is learned")
     weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
     fade: float = setting(0.0, "updates after which that weight has halved; 0: it does not")
-    prior: float = setting(30.0, "decisions the state term counts as: of N, its weight is times prior / N; 0: always 1")
+    prior: float = setting(
+        30.0, "decisions the state term counts as: of N, its weight is times min(1, prior / N); 0: always 1"
+    )
     balance: float = setting(0.0, "most that the state term's gradient may be of the policy term's; 0: no limit")
     square: float = setting(1.0, "weight of the squared state term (chains)")
     penalty: float = setting(0.0, "weight of the squared energies (chains)")
@@ -193,11 +195,12 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         return jax.lax.stop_gradient(states), langevin.put_back(state.buffer, chosen, states)
 
     def state_term(network: Network, seen: Array, other: Array, law: Law) -> tuple[Array, Metrics]:
+        low = energy(network(seen))
         if config.estimator == "score":
-            return score_loss(network, seen, other, config.noise * law.spread), {}
+            return score_loss(network, seen, other, config.noise * law.spread), {"energy": low.mean()}
         if config.estimator == "contrastive":
-            return contrastive_loss(network, seen, other, law), {}
-        low, high = energy(network(seen)), energy(network(other))
+            return contrastive_loss(network, seen, other, law), {"energy": low.mean()}
+        high = energy(network(other))
         l_rho = low.mean() - high.mean()
         size = (low**2).mean() + (high**2).mean()
         return l_rho + config.square * l_rho**2 + config.penalty * size, {"energy_gap": l_rho, "energy": low.mean()}
@@ -218,11 +221,14 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         gradient = jax.tree.map(lambda one, other: one + weight * other, to_imitate, to_model)
         step, optimiser_state = optimiser.update(gradient, state.optimiser, state.learner)
         learner = optax.apply_updates(state.learner, step)
-        network = jax.tree.map(
-            lambda mean, latest: config.average * mean + (1 - config.average) * latest, state.network, learner
-        )
+        # The iterate's share of their weighted mean, in which the network that training began with has none.
+        count = state.updates + 1.0
+        share = jnp.where(config.average < 1, (1 - config.average) / (1 - config.average**count), 1 / count)
+        network = jax.tree.map(lambda mean, latest: mean + share * (latest - mean), state.network, learner)
         metrics |= {"policy_loss": l_pi, "state_loss": l_state, "policy_gradient": sizes[0]}
-        metrics |= {"state_gradient": weight * sizes[1], "chain_size": jnp.abs(other).max()}
+        metrics |= {"state_gradient": weight * sizes[1]}
+        if config.estimator == "chains":
+            metrics |= {"chain_size": jnp.abs(other).max()}
         return EDMRobustState(network, learner, optimiser_state, buffer, state.law, state.updates + 1), metrics
 
     def logits(state: EDMRobustState, observation: Array) -> Array:
