@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import probes
 import sbil
-from sbil.algorithms import ALGORITHMS, BCConfig, bc, candidates
+from sbil.algorithms import ALGORITHMS, BCConfig, EDMConfig, bc, candidates
 from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
-from sbil.selection import UNUSED, folds_of, select
+from sbil.selection import UNUSED, folds_of, select, states_left
 from sbil.training import train
 
 DEMONSTRATIONS = probes.demonstrations()
@@ -54,6 +54,33 @@ def test_a_single_trajectory_is_cut_into_stretches():
     stretches = [fold.held_out for fold in folds_of(DATASET) if fold.run == 1]
     assert [len(stretch) for stretch in stretches] == [3, 3, 3]
     assert all((np.diff(stretch) == 1).all() for stretch in stretches)
+
+
+def test_no_fold_sees_the_states_that_belong_to_what_it_holds_out():
+    """Every third decision is recorded and every state; trajectory 3 shows states alone."""
+    demonstrations = probes.demonstrations(lengths=(6, 6, 6, 4))
+    draws, shown = [np.array([0, 1]), np.array([2])], [np.array([0, 1, 3]), np.array([2])]
+    dataset = make_dataset(demonstrations, draws, thin=3, unlabelled=shown)
+    first = np.cumsum([0, *(len(t.observations) for t in demonstrations.trajectories)])
+    for fold in folds_of(dataset):
+        decisions = {int(dataset.pool.row[step]) for step in fold.held_out}
+        expected = []
+        for trajectory in shown[fold.run]:
+            for row in range(first[trajectory], first[trajectory + 1]):
+                step = row - first[trajectory]
+                decided = trajectory in draws[fold.run] and step < 6 and step % 3 == 0
+                own = row - step + min(step // 3 * 3, 3)  # the decision at or before
+                if not decided and (trajectory == 3 or own not in decisions):
+                    expected.append(row)
+        assert states_left(dataset, fold).tolist() == expected
+        assert len(expected) < int(dataset.unlabelled.size[fold.run])
+
+
+def test_selection_with_states_shown():
+    config = probes.small(EDMConfig)
+    dataset = make_dataset(DEMONSTRATIONS, DRAWS, unlabelled=[np.array([3]), np.array([], int), np.array([0, 1])])
+    found = select("edm", SPEC, [config, dataclasses.replace(config, weight=0.0)], dataset, KEYS, 3)
+    assert np.isfinite(found.losses).all()
 
 
 def test_folds_are_two_at_least():

@@ -300,7 +300,8 @@ def make_dataset(
 
     draws: the trajectories of each run whose decisions it may use; without, one run with all of them and no
         leading axis.
-    unlabelled: the trajectories of each run of which states, but no decision, may be used.
+    unlabelled: the trajectories of each run of which states, but no decision, may be used; a state whose decision is
+        used is not among them.
     thin_unlabelled: every how-manieth of those states is kept.
     capacity: the padded number of labelled rows (default: what the largest draw needs). Datasets of equal
         capacity share one compiled program.
@@ -334,12 +335,16 @@ def make_dataset(
     def states(trajectory: int) -> np.ndarray:
         return first_state[trajectory] + np.arange(0, visited[trajectory], thin_unlabelled)
 
+    pool = make_pool(demonstrations, standardisation)
     nothing: list[np.ndarray] = [np.array([], int)] * len(draws)
-    labelled, rest = _rows(steps, draws, capacity), _rows(states, unlabelled or nothing, None)
+    decided, shown = _rows(steps, draws), _rows(states, unlabelled or nothing)
+    row = np.asarray(pool.row)
+    others = [some[~np.isin(some, row[own])] if len(some) else some for some, own in zip(shown, decided, strict=True)]
+    labelled, rest = padded(decided, capacity), padded(others)
     if not labelled.size.min():
         many = demonstrations.words[1]
         raise UserError(f"a draw keeps no step at thin {thin}, offset {thin_offset}; its {many} are shorter.")
-    return Dataset(make_pool(demonstrations, standardisation), labelled, rest)
+    return Dataset(pool, labelled, rest)
 
 
 def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_offset: int = 0) -> int:
@@ -348,8 +353,8 @@ def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_
     return int(np.sort(kept)[::-1][:size].sum())
 
 
-def _rows(part: Callable[[int], np.ndarray], draws: list[np.ndarray], capacity: int | None) -> Rows:
-    return padded([np.concatenate([part(int(i)) for i in draw] or [np.array([], int)]) for draw in draws], capacity)
+def _rows(part: Callable[[int], np.ndarray], draws: list[np.ndarray]) -> list[np.ndarray]:
+    return [np.concatenate([part(int(i)) for i in draw] or [np.array([], int)]) for draw in draws]
 
 
 def padded(chosen: list[np.ndarray], capacity: int | None = None) -> Rows:

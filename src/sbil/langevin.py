@@ -65,11 +65,11 @@ def adjusted_chain(
         return -(((there - here + step_size * gradient) / noise) ** 2).sum(axis=range(1, here.ndim)) / 2
 
     def step(carry: tuple[State, Array, State], key: PRNGKeyArray) -> tuple[tuple[State, Array, State], None]:
-        here, level, gradient = carry
+        here, height, gradient = carry
         jolt, whether = jax.random.split(key)
         there = here - step_size * gradient + noise * jax.random.normal(jolt, here.shape)
-        new_level, new_gradient = both(there)
-        chance = (level - new_level) / temperature
+        new_height, new_gradient = both(there)
+        chance = (height - new_height) / temperature
         chance += log_law(here, there, new_gradient) - log_law(there, here, gradient)
         go = jnp.log(jax.random.uniform(whether, chance.shape)) < chance
         if within is not None:
@@ -77,7 +77,7 @@ def adjusted_chain(
         moved = go.reshape(-1, *(1 for _ in here.shape[1:]))
         return (
             jnp.where(moved, there, here),
-            jnp.where(go, new_level, level),
+            jnp.where(go, new_height, height),
             jnp.where(moved, new_gradient, gradient),
         ), None
 

@@ -66,6 +66,17 @@ def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = N
     return found
 
 
+def states_left(dataset: Dataset, part: Fold) -> np.ndarray:
+    """A run's states without a decision, less those from a held-out decision to the next: they belong to it."""
+    states, count = (np.asarray(leaf[part.run]) for leaf in dataset.unlabelled)
+    states = states[:count]
+    steps = np.sort(np.concatenate([part.training, part.held_out]))
+    before = np.searchsorted(np.asarray(dataset.pool.row), states, side="right") - 1  # the pool's step at or before
+    own = steps[np.maximum(np.searchsorted(steps, before, side="right") - 1, 0)]
+    trajectory = np.asarray(dataset.pool.trajectory)
+    return states[~(np.isin(own, part.held_out) & (trajectory[own] == trajectory[before]))]
+
+
 def select(
     algorithm: str,
     spec: Spec,
@@ -104,6 +115,9 @@ def select(
         members = np.array([part.run for part, _ in group])
         sample = dataset.runs(members)._replace(labelled=padded([part.training for part, _ in group], capacity))
         config = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(candidates[c] for _, c in group))
+        if dataset.unlabelled.indices.shape[1]:
+            left = [states_left(dataset, part) for part, _ in group]
+            sample = sample._replace(unlabelled=padded(left, dataset.unlabelled.indices.shape[1]))
         own = _keys(keys[members], jnp.array([part.number for part, _ in group]))
         trained = train_many(entry.make, spec, config, sample, own, updates, report, chunk=entry.chunk)
         held_out = padded([part.held_out for part, _ in group], capacity)

@@ -13,8 +13,18 @@ import probes
 from sbil import langevin
 from sbil.algorithms.bc import BCConfig, bc, policy_loss
 from sbil.algorithms.edm import state_loss
-from sbil.algorithms.edm_robust import PRESETS, EDMRobustConfig, contrastive_loss, edm_robust, law_of, score_loss
+from sbil.algorithms.edm_robust import (
+    PRESETS,
+    EDMRobustConfig,
+    contrastive_loss,
+    edm_robust,
+    law_of,
+    mixture_of,
+    score_loss,
+)
 from sbil.dataset import make_dataset, spec_of
+from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.errors import UserError
 from sbil.networks import MLP, Dense, energy
 from sbil.training import train
 
@@ -95,19 +105,42 @@ def test_law_of_the_demonstrated_states():
         np.concatenate([t.observations[: len(t)] for t in DEMONSTRATIONS.trajectories]),
         np.concatenate([t.actions for t in DEMONSTRATIONS.trajectories]),
     )
-    law = law_of(DATASET, SPEC)
+    law = law_of(DATASET)
     np.testing.assert_allclose(law.mean, states.mean(0), atol=1e-5)
     np.testing.assert_allclose(law.spread, states.std(0), atol=1e-5)
-    np.testing.assert_allclose(jnp.exp(law.log_share), np.bincount(actions) / len(actions), atol=1e-6)
+    mixture = mixture_of(DATASET, law, SPEC.actions)
+    np.testing.assert_allclose(jnp.exp(mixture.log_share), np.bincount(actions) / len(actions), atol=1e-6)
     for action in range(SPEC.actions):
-        np.testing.assert_allclose(law.means[action], states[actions == action].mean(0), atol=1e-5)
-        np.testing.assert_allclose(law.spreads[action], states[actions == action].std(0), atol=1e-5)
+        np.testing.assert_allclose(mixture.means[action], states[actions == action].mean(0), atol=1e-5)
+        np.testing.assert_allclose(mixture.spreads[action], states[actions == action].std(0), atol=1e-5)
+
+
+def test_law_of_constant_and_rare_states():
+    """A column that never changes has a spread that fits its size; an action taken once a tenth of all, never none."""
+    states = np.stack([np.full(6, 1000.0), np.arange(6.0)], axis=1).astype(np.float32)
+    trajectory = Trajectory(np.concatenate([states, states[:1]]), np.array([0, 0, 0, 0, 0, 2]), False, True)
+    dataset = make_dataset(Demonstrations((trajectory,), ("a", "b", "c")))
+    law = law_of(dataset)
+    mixture = mixture_of(dataset, law, 3)
+    np.testing.assert_allclose(law.spread, [1.001, states[:, 1].std()], rtol=1e-4)
+    np.testing.assert_allclose(mixture.means[2], states[5], rtol=1e-5)
+    np.testing.assert_allclose(mixture.spreads[2], 0.1 * law.spread, rtol=1e-4)
+    np.testing.assert_allclose(jnp.exp(mixture.log_share), [5 / 6, 0, 1 / 6], atol=1e-6)
+    assert np.isfinite(mixture.means).all()
+
+
+@pytest.mark.parametrize(("name", "value"), [("estimator", "contrastive"), ("start", "mixture")])
+def test_what_needs_a_density_of_the_states_is_refused_for_images(name, value):
+    film = Trajectory(np.zeros((3, 36, 36), np.uint8), np.array([0, 1, 0], np.int32))
+    pictures = Demonstrations((film,), ("a", "b"), stack=2)
+    with pytest.raises(UserError, match=f"{name} {value} needs rows of numbers"):
+        edm_robust(spec_of(pictures), changed(**{name: value})).init(KEY, make_dataset(pictures))
 
 
 def test_contrastive_loss_by_hand():
     """-mean log sigma(log p - log q) over seen states, -mean log sigma(log q - log p) over those of q."""
     rng = np.random.default_rng(0)
-    law = law_of(DATASET, SPEC)
+    law = law_of(DATASET)
     network, seen, noise = probes.network(3, 8, 3), rng.normal(size=(6, 3)), rng.normal(size=(5, 3))
     scale = np.asarray(law.spread)
 
@@ -201,22 +234,22 @@ def test_bounded_chains_stay_near_the_box(metropolis):
 def test_where_chains_start(start):
     buffer = np.asarray(edm_robust(SPEC, changed(start=start, buffer_size=4_000)).init(KEY, DATASET).buffer)
     states = np.asarray(DATASET.pool.before(DATASET.labelled.indices))
-    law = law_of(DATASET, SPEC)
+    law = law_of(DATASET)
     if start == "data":
         assert {tuple(row) for row in buffer.tolist()} == {tuple(row) for row in states.tolist()}
     elif start == "box":
         middle = (np.asarray(law.box.low) + np.asarray(law.box.high)) / 2
         np.testing.assert_allclose(buffer.mean(0), middle, atol=0.1)
     else:
-        share, means = np.exp(law.log_share), np.asarray(law.means)
+        mixture = mixture_of(DATASET, law, SPEC.actions)
+        share, means = np.exp(mixture.log_share), np.asarray(mixture.means)
         np.testing.assert_allclose(buffer.mean(0), share @ means, atol=0.1)
-        spread = share @ (np.asarray(law.spreads) ** 2 + means**2) - (share @ means) ** 2
+        spread = share @ (np.asarray(mixture.spreads) ** 2 + means**2) - (share @ means) ** 2
         np.testing.assert_allclose(buffer.var(0), spread, rtol=0.15)
 
 
 def test_steps_in_units_of_the_spread_do_not_depend_on_units():
     """A column given in thousandths makes the chains of a flat energy move a thousand times as far in it."""
-    from sbil.demonstrations import Demonstrations, Trajectory
 
     def moved(factor):
         scale = np.array([1, factor, 1], np.float32)

@@ -29,12 +29,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sbil import langevin
 from sbil.algorithms.base import Algorithm, Metrics, config, setting
 from sbil.algorithms.bc import policy_loss
 from sbil.dataset import Dataset, Spec, features_of
+from sbil.errors import UserError
 from sbil.networks import Network, energy, policy_network, uniform_dense
 
 
@@ -60,7 +62,12 @@ class EDMRobustConfig:
     square: float = setting(1.0, "weight of the squared state term (chains)")
     penalty: float = setting(0.0, "weight of the squared energies (chains)")
     step_size: float = setting(0.1, "Langevin step", "alpha")
-    noise: float = setting(0.4472, "standard deviation of the Langevin noise", "sigma", open_low=True)
+    noise: float = setting(
+        0.4472,
+        "standard deviation of the Langevin noise; of score matching, the jitter in spreads",
+        "sigma",
+        open_low=True,
+    )
     scaled: float = setting(
         0.0, "steps in units of each coordinate's spread to this power: 1 so, 0 as they are", high=1
     )
@@ -72,15 +79,21 @@ class EDMRobustConfig:
     restart: float = setting(0.05, "probability that a chain starts afresh", "delta", high=1)
 
 
+class Mixture(NamedTuple):
+    """A normal law of the states at which each action was taken, and how often it was."""
+
+    means: Float[Array, "actions inputs"]
+    spreads: Float[Array, "actions inputs"]
+    log_share: Float[Array, " actions"]
+
+
 class Law(NamedTuple):
-    """What is known of the demonstrated states: their box, and a normal law of them all and of those of each action."""
+    """What is known of the demonstrated states: their box, and normal laws of them all and of those of each action."""
 
     box: langevin.Box
     mean: Float[Array, " inputs"]
     spread: Float[Array, " inputs"]
-    means: Float[Array, "actions inputs"]
-    spreads: Float[Array, "actions inputs"]
-    log_share: Float[Array, " actions"]
+    mixture: Mixture | None = None  # where chains start from it
 
 
 class EDMRobustState(NamedTuple):
@@ -94,28 +107,30 @@ class EDMRobustState(NamedTuple):
     updates: Int[Array, ""]
 
 
-def law_of(dataset: Dataset, spec: Spec) -> Law:
+def law_of(dataset: Dataset) -> Law:
     """The law of a run's labelled states; of images nothing is computed, every pixel lies in [-1, 1]."""
-    box, actions = langevin.Box(*dataset.bounds()), spec.actions
-    ones = jnp.ones((actions, features_of(spec)))
+    box = langevin.Box(*dataset.bounds())
     if dataset.pool.images:
-        return Law(box, 0 * ones[0], ones[0], 0 * ones, ones, -jnp.log(actions * ones[:, 0]))
-    rows = dataset.labelled
-    states = dataset.pool.before(rows.indices)
+        return Law(box, jnp.zeros_like(box.low), jnp.ones_like(box.low))
     mean, spread = dataset.moments()
-    floor = jnp.where(spread > 0, 0.1 * spread, 1e-3)  # an action taken once has no spread of its own
+    varies = spread > 1e-6 * (1 + jnp.abs(mean))
+    return Law(box, mean, jnp.where(varies, spread, 1e-3 * (1 + jnp.abs(mean))))
+
+
+def mixture_of(dataset: Dataset, law: Law, actions: int) -> Mixture:
+    """The same an action; one that was taken once has no spread of its own, and gets a tenth of that of all."""
+    rows = dataset.labelled
     taken = (dataset.pool.action[rows.indices] == jnp.arange(actions)[:, None]) & rows.mask  # [actions, rows]
-    count = taken.sum(axis=1)[:, None]
-    kept = jnp.where(rows.mask[:, None], states, 0.0)
-    means = taken @ kept / jnp.maximum(count, 1)
-    squares = jnp.where(taken[..., None], (kept - means[:, None]) ** 2, 0.0).sum(axis=1)
-    spreads = jnp.maximum(jnp.sqrt(squares / jnp.maximum(count, 1)), floor)
-    spread = jnp.maximum(spread, jnp.where(spread > 1e-6, 0.0, 1e-3))
-    return Law(box, mean, spread, means, spreads, jnp.log(count[:, 0] / rows.mask.sum()))
+    places = jnp.where(rows.mask[:, None], (dataset.pool.before(rows.indices) - law.mean) / law.spread, 0.0)
+    times = taken.sum(axis=1)
+    count = jnp.maximum(times, 1)[:, None]
+    means, squares = taken @ places / count, taken @ places**2 / count
+    spreads = jnp.maximum(jnp.sqrt(jnp.maximum(squares - means**2, 0.0)), 0.1)
+    return Mixture(law.mean + law.spread * means, law.spread * spreads, jnp.log(times / rows.size))
 
 
-def contrastive_loss(network: Network, seen: Array, noise: Array, law: Law) -> Float[Array, ""]:
-    """How badly exp(-E) tells demonstrated states from the law's own: E is learned with its constant.
+def contrastive_loss(network: Network, seen: Array, drawn: Array, law: Law) -> Float[Array, ""]:
+    """How badly exp(-E) tells demonstrated states from those drawn from the law: E is learned with its constant.
 
     Densities are those of standardised coordinates, so that energies do not depend on units.
     """
@@ -124,13 +139,13 @@ def contrastive_loss(network: Network, seen: Array, noise: Array, law: Law) -> F
         places = (states - law.mean) / law.spread
         return -energy(network(states)) + (places**2 + jnp.log(2 * jnp.pi)).sum(axis=-1) / 2
 
-    return jax.nn.softplus(-odds(seen)).mean() + jax.nn.softplus(odds(noise)).mean()
+    return jax.nn.softplus(-odds(seen)).mean() + jax.nn.softplus(odds(drawn)).mean()
 
 
-def score_loss(network: Network, seen: Array, noise: Array, jitter: Float[Array, " inputs"]) -> Float[Array, ""]:
-    """How badly -dE/ds points from a state that noise has moved back to where it was, a coordinate."""
-    slope = jax.grad(lambda states: -energy(network(states)).sum())(seen + jitter * noise)
-    return ((jitter * slope + noise) ** 2).mean() / 2
+def score_loss(network: Network, seen: Array, jolt: Array, jitter: Float[Array, " inputs"]) -> Float[Array, ""]:
+    """How badly -dE/ds points from a state that a jolt has moved back to where it was, a coordinate."""
+    slope = jax.grad(lambda states: -energy(network(states)).sum())(seen + jitter * jolt)
+    return ((jitter * slope + jolt) ** 2).mean() / 2
 
 
 def norm(tree: Network) -> Float[Array, ""]:
@@ -148,24 +163,31 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         lambda count: config.learning_rate * halved(count, config.half_life), weight_decay=config.weight_decay
     )
 
-    def fresh(key: PRNGKeyArray, law: Law, dataset: Dataset, count: int) -> Array:
+    def fresh(key: PRNGKeyArray, law: Law, dataset: Dataset, count: int, kept: DTypeLike = jnp.float32) -> Array:
         where, which = jax.random.split(key)
+        shape = count, features_of(spec)
         if config.start == "data":
-            return dataset.pool.before(dataset.labelled.sample(which, count))
-        if config.start == "box":
-            return langevin.uniform(jax.random.uniform(where, (count, features_of(spec))), *law.box)
-        action = jax.random.categorical(which, law.log_share, shape=(count,))
-        return law.means[action] + law.spreads[action] * jax.random.normal(where, (count, features_of(spec)))
+            return dataset.pool.before(dataset.labelled.sample(which, count)).astype(kept)
+        if law.mixture is None:
+            box = (side.astype(kept) for side in law.box)
+            return langevin.uniform(jax.random.uniform(where, shape, kept), *box)
+        action = jax.random.categorical(which, law.mixture.log_share, shape=(count,))
+        return law.mixture.means[action] + law.mixture.spreads[action] * jax.random.normal(where, shape)
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> EDMRobustState:
+        for name, value in (("estimator", "contrastive"), ("start", "mixture")):
+            if dataset.pool.images and getattr(config, name) == value:
+                raise UserError(f"{name} {value} needs rows of numbers, and these are images; leave {name} as it was.")
         network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
         if config.separate:
             level = uniform_dense(jax.random.fold_in(key, 2), network.output.weight.shape[0], 1)
             network = with_level(network, level)
-        law = law_of(dataset, spec)
+        law = law_of(dataset)
+        if config.start == "mixture":
+            law = law._replace(mixture=mixture_of(dataset, law, spec.actions))
         size = max(config.buffer_size, config.chains) if config.estimator == "chains" else 0
-        buffer = fresh(jax.random.fold_in(key, 1), law, dataset, size)
-        buffer = buffer.astype(jnp.float16 if dataset.pool.images else jnp.float32)
+        kept = jnp.float16 if dataset.pool.images else jnp.float32  # chains of images are large
+        buffer = fresh(jax.random.fold_in(key, 1), law, dataset, size, kept)
         return EDMRobustState(network, network, optimiser.init(network), buffer, law, jnp.int32(0))
 
     def sample(key: PRNGKeyArray, state: EDMRobustState, dataset: Dataset) -> tuple[Array, Array]:

@@ -88,7 +88,7 @@ def trajectories_of(sources: Sources, cell: Cell, draw: int, beyond: bool = Fals
 
 
 def unseen(runs: Sequence[Run], dataset: Dataset) -> Rows | None:
-    """Every step of trajectories that each run has not seen; nothing where there are none, or where they are images."""
+    """Every step of trajectories that each run has not seen, of some there may be none; of images nothing."""
     if dataset.pool.images:
         return None
     pool, sources = pooled(runs)
@@ -96,9 +96,7 @@ def unseen(runs: Sequence[Run], dataset: Dataset) -> Rows | None:
     found = {}
     for cell, draw in dict.fromkeys((cell, draw) for cell, draw, _ in runs):
         others = trajectories_of(sources, cell, draw, beyond=True)
-        if not len(others):
-            return None
-        found[cell, draw] = np.concatenate([steps[trajectory] for trajectory in others])
+        found[cell, draw] = np.concatenate([np.array([], int), *(steps[trajectory] for trajectory in others)])
     return padded([found[cell, draw] for cell, draw, _ in runs])
 
 
@@ -109,7 +107,8 @@ def mismatch(networks: Any, rows: Rows | None, members: np.ndarray, pool: Pool) 
     own = Rows(rows.indices[members], rows.size[members])
     # From the host to one device: taking runs apart on several would be a collective for each of them.
     sums = _mismatch(jax.device_get(networks), own, pool)
-    return {name: np.asarray(values, np.float64) / np.asarray(own.size) for name, values in sums.items()}
+    count = np.where(own.size, own.size, np.nan)  # none: not a number
+    return {name: np.asarray(values, np.float64) / count for name, values in sums.items()}
 
 
 @jax.jit
