@@ -1,8 +1,9 @@
-"""What EDM's energies look like: python results/landscape.py writes two figures of docs/understanding_edm.md.
+"""What EDM's energies look like: python results/landscape.py writes three figures of docs/understanding_edm.md.
 
-One run a panel, learned on the first draw of three trajectories. energy_landscape.png: the energy over two coordinates
-of the state (the others at their mean), the demonstrated states on it, and chains on their way. temperatures.png: the
-energies that chains settle at, by the temperature of their steps.
+energy_landscape.png: the energy over two coordinates of the state (the others at their mean), the demonstrated states
+on it, and chains on their way. temperatures.png: the energies that long chains end at, by the temperature of their
+steps. Both of one run a form, learned on the first draw of three trajectories. divergence.png: the form as printed, one
+run a draw, around the update at which it is lost.
 """
 
 from dataclasses import replace
@@ -38,7 +39,7 @@ TEMPERATURES = (0.005, 0.02, 0.1, 0.3, 1.0, 3.0)
 
 
 class Learned(NamedTuple):
-    """A run: its network before and after, its chains, and the states it was shown."""
+    """A run: its network before and the one that acts after, its chains, and the states it was shown."""
 
     before: Network
     after: Network
@@ -63,7 +64,7 @@ def learn(cell: Cell, preset: str, settings: tuple[str, ...], updates: int = 10_
     states = np.asarray(dataset.pool.before(rows))
     return Learned(
         pick(begun.states, 0).learner,
-        state.learner,
+        state.network,
         config,
         np.asarray(state.buffer),
         states,
@@ -100,9 +101,9 @@ def panel(axis: Any, run: Learned, network: Network, shown: tuple[int, int], nam
     up = np.linspace(low[second] - reach[second], high[second] + reach[second], 160)
     grid = np.broadcast_to(middle, (len(up), len(across), len(middle))).copy()
     grid[..., first], grid[..., second] = across[None, :], up[:, None]
-    level = np.asarray(energy(network(jnp.asarray(grid))))
+    heights = np.asarray(energy(network(jnp.asarray(grid))))
     seen = np.asarray(energy(network(jnp.asarray(run.states))))
-    off = level - np.median(seen)
+    off = heights - np.median(seen)
     limit = max(float(np.quantile(np.abs(off), 0.95)), 1e-3)
     image = axis.contourf(across, up, np.clip(off, -limit, limit), 24, cmap="RdBu_r", vmin=-limit, vmax=limit)
     axis.figure.colorbar(image, ax=axis, format="%.2g", shrink=0.9)
@@ -116,30 +117,84 @@ def panel(axis: Any, run: Learned, network: Network, shown: tuple[int, int], nam
     axis.set_ylabel(names[1])
 
 
-def settled(run: Learned, temperature: float, steps: int = 2_000, count: int = 256) -> tuple[float, float]:
-    """(mean energy of long chains above that of demonstrated states, their spread over that of those states)."""
-    step = 0.1
-    unit = run.spread
-    key, start_key = jax.random.split(jax.random.key(4))
-    chosen = jax.random.randint(start_key, (count,), 0, len(run.states))
+def ended(run: Learned, temperature: float, start: np.ndarray, steps: int = 5_000) -> float:
+    """How far the mean energy of long chains from somewhere is above that of the demonstrated states."""
+    step, unit = 0.05, run.spread
     states = langevin.adjusted_chain(
-        key,
+        jax.random.key(5),
         lambda states: energy(run.after(states)),
-        jnp.asarray(run.states)[chosen],
+        jnp.asarray(start, jnp.float32),
         steps,
         step * unit**2,
         (2 * step * temperature) ** 0.5 * unit,
-        langevin.Box(*(jnp.asarray(run.states.mean(0) + side * 20 * unit) for side in (-1, 1))),
+        langevin.Box(*(jnp.asarray(side, jnp.float32) for side in reach(run))),
     )
     seen, sampled = (np.asarray(energy(run.after(jnp.asarray(some)))) for some in (run.states, states))
-    wide = np.median(np.asarray(states).std(0) / run.states.std(0).clip(1e-6))
-    return float(sampled.mean() - seen.mean()), float(wide)
+    return float(sampled.mean() - seen.mean())
+
+
+def reach(run: Learned) -> tuple[np.ndarray, np.ndarray]:
+    """Where long chains may go: five spreads from the mean of the demonstrated states."""
+    return run.states.mean(0) - 5 * run.spread, run.states.mean(0) + 5 * run.spread
+
+
+def temperatures(axis: Any, run: Learned, form: str, count: int = 256) -> None:
+    """Where chains end that start at demonstrated states (line) and anywhere (dashes): mixed if at the same energy."""
+    rng = np.random.default_rng(4)
+    near = run.states[rng.integers(0, len(run.states), count)]
+    low, high = reach(run)
+    far = low + (high - low) * rng.random((count, len(low)))
+    colour = None
+    for start, style, word in ((near, "-", ", from demonstrated states"), (far, "--", ", from anywhere")):
+        gaps = [ended(run, temperature, start) for temperature in TEMPERATURES]
+        print(f"{form}{word}:", {t: round(gap, 2) for t, gap in zip(TEMPERATURES, gaps, strict=True)}, flush=True)
+        (line,) = axis.plot(TEMPERATURES, gaps, style, color=colour, marker="o", label=form + word)
+        colour = line.get_color()
+
+
+def divergence(draws: int = 10, every: int = 10, window: int = 600) -> plt.Figure:
+    """Runs of the printed form on CartPole, in updates from the one by which each is lost."""
+    cell = TASKS["CartPole"][0]
+    runs = [(cell, draw, 0) for draw in range(draws)]
+    spec, dataset = data_of(runs)
+    keys = jnp.stack([named(cell.environment, draw, 0) for _, draw, _ in runs])
+    trained = train_many(
+        get("edm_robust").make, spec, configure("edm_robust", *FORMS["as printed"]), dataset, keys, chunk=every
+    )
+    names = {
+        "chain_size": "largest coordinate of a chain",
+        "energy_gap": "minus the energy gap",
+        "policy_loss": "log-loss of the decisions",
+        "policy_gradient": "length of the decisions' gradient",
+    }
+    sheet, axes = plt.subplots(1, len(names), figsize=(15, 3.6), layout="constrained")
+    lost = np.flatnonzero(trained.diverged)
+    passed: dict[str, list[int]] = {name: [] for name in names}
+    for run in lost:
+        at = int(np.flatnonzero(trained.updates == trained.diverged_at[run])[0])
+        shown = slice(max(at - window // every, 0), at + 1)
+        since = trained.updates[shown] - trained.updates[at]
+        for axis, name in zip(axes, names, strict=True):
+            values = np.abs(trained.metrics[name][:, run])
+            axis.plot(since, values[shown], lw=0.8, alpha=0.8)
+            usual = np.quantile(values[: max(at - window // every, 1)], 0.99)  # before the window
+            beyond = np.flatnonzero(values[shown] > 2 * usual)
+            passed[name].append(int(since[beyond[0]]) if len(beyond) else every)
+    for axis, (name, label) in zip(axes, names.items(), strict=True):
+        axis.set_yscale("log")
+        axis.set_title(label, fontsize=10)
+        axis.set_xlabel("updates from the divergence")
+        axis.grid(alpha=0.3)
+        print(f"{name}: first beyond twice its usual height at {sorted(passed[name])}", flush=True)
+    print(f"{len(lost)} of {draws} runs are lost, at {trained.diverged_at[lost].tolist()}")
+    return sheet
 
 
 def main() -> None:
     """Train, and write the figures."""
+    figures.write(divergence(), FIGURES / "divergence.png")
     sheet, axes = plt.subplots(2, 4, figsize=(17, 7.6), layout="constrained")
-    other, curves = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    other, curves = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     for row, (task, (cell, shown, names)) in enumerate(TASKS.items()):
         for column, (form, (preset, settings)) in enumerate(FORMS.items(), start=1):
             run = learn(cell, preset, settings)
@@ -150,14 +205,7 @@ def main() -> None:
             axes[row, column].set_title(f"{task}, {form}", fontsize=10)
             print(f"{task}, {form}: chains reach {np.abs(run.chains).max():.3g}", flush=True)
             if form != "as printed":
-                gaps = [settled(run, temperature) for temperature in TEMPERATURES]
-                print(
-                    [
-                        f"T {t}: {gap:+.2f}, {wide:.1f} spreads"
-                        for t, (gap, wide) in zip(TEMPERATURES, gaps, strict=True)
-                    ]
-                )
-                curves[row].plot(TEMPERATURES, [gap for gap, _ in gaps], marker="o", label=form)
+                temperatures(curves[row], run, form)
         curves[row].axhline(0, color="black", lw=0.8, ls=":")
         curves[row].axvline(0.005, color="tab:red", lw=0.8, ls=":")
         curves[row].axvline(1, color="tab:green", lw=0.8, ls=":")

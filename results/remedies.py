@@ -21,7 +21,7 @@ from sbil.experiments import Result
 from sbil.experiments.remedies import BARE, LISTS, SETTINGS, SIZES, WARM
 from sbil.experiments.store import read, read_all, write
 from sbil.reports import figures
-from sbil.reports.statistics import estimate, sign_flip
+from sbil.reports.statistics import Interval, difference, estimate, ratio, sign_flip
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "understanding_edm.md"
@@ -37,6 +37,7 @@ COLUMNS = {
     "LunarLander-v3-ppo-greedy-thin1": "LunarLander",
     "LunarLander-v3-ppo-greedy-thin5": "LunarLander, 5th",
 }
+STRATA = ("CartPole-v1-dqn", "CartPole-v1-ppo", "Acrobot", "LunarLander")  # whose cells share their draws
 WORDS = {
     "controls": "Controls: no state term",
     "chains": "One by one: chains",
@@ -44,7 +45,20 @@ WORDS = {
     "without-chains": "One by one: without chains",
     "together": "Together",
 }
-Cells = dict[str, dict[tuple[str, int], Result]]  # by method, then setting and size
+EVERY_STATE = ", every state"
+JUDGED = {  # the final table: what is set beside BC
+    "bc:decay": "BC, weight decay 1",
+    "bc+weight_decay=0/0.1/0.3/1/3/10": "BC, decay selected",
+    "edm_robust+weight=0": "BC, batch 256, averaged",
+    "edm:released": "EDM, released",
+    "edm_robust": "EDM, robust",
+    "edm_robust+weight=0/1": "EDM, robust or not, selected",
+    f"edm:released{EVERY_STATE}": "EDM, released, all states",
+    f"edm_robust{EVERY_STATE}": "EDM, robust, all states",
+}
+LOW = 0.95  # below it BC leaves something to be had
+Of = dict[tuple[str, int], Result]  # the cells of a method, by setting and size
+Cells = dict[str, Of]
 
 
 def take(folders: Sequence[str]) -> None:
@@ -67,15 +81,16 @@ def slim(result: Result) -> Result:
     return replace(result, curves={}, points=np.array([], int))
 
 
-def load() -> Cells:
-    """Every cell of the study."""
-    cells: Cells = {}
+def load() -> tuple[Cells, Cells]:
+    """Every cell of the study by which the default was chosen, and every cell of the final table."""
+    study: Cells = {}
+    final: Cells = {}
     for environment in SETTINGS:
         for result in read(HERE / "remedies" / f"{environment}.parquet"):
-            if result.cell.seed or result.cell.every_state or result.cell.unlabelled:
-                continue  # no part of the study by which the default was chosen
-            cells.setdefault(str(result.cell.method), {})[result.cell.setting, result.cell.size] = result
-    return cells
+            cell = result.cell
+            name = str(cell.method) + (EVERY_STATE if cell.every_state else "")
+            (final if cell.seed else study).setdefault(name, {})[cell.setting, cell.size] = result
+    return study, final
 
 
 def errors(result: Result) -> np.ndarray:
@@ -91,11 +106,15 @@ def clear(values: np.ndarray) -> int:
     return 1 if found.mean > 0 else -1
 
 
-def ratio(cells: dict[tuple[str, int], Result], bc: dict[tuple[str, int], Result], keys: Sequence[object]) -> float:
-    """The geometric mean over cells of a method's error over BC's; NaN where one is missing."""
-    if any(key not in cells for key in keys):
-        return np.nan
-    return float(np.exp(np.mean([np.log(errors(cells[key]).mean() / errors(bc[key]).mean()) for key in keys])))
+def compared(mine: Of, bc: Of, settings: Sequence[str], measure: str) -> Interval | None:
+    """A method beside BC over all sizes of some settings; nothing where a cell is missing."""
+    keys = [[(s, size) for s in settings if s.startswith(stratum) for size in SIZES] for stratum in STRATA]
+    keys = [some for some in keys if some]
+    if any(key not in mine for some in keys for key in some):
+        return None
+    values = errors if measure == "error" else lambda result: result.scores
+    ours, theirs = ([np.stack([values(of[key]) for key in some]) for some in keys] for of in (mine, bc))
+    return ratio(ours, theirs) if measure == "error" else difference(ours, theirs)
 
 
 def table(cells: Cells, measure: str) -> str:
@@ -111,22 +130,21 @@ def table(cells: Cells, measure: str) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def row(mine: dict[tuple[str, int], Result], bc: dict[tuple[str, int], Result], measure: str) -> list[str]:
+def row(mine: Of, bc: Of, measure: str) -> list[str]:
     """The entries of a method."""
-    every = [[(setting, size) for size in SIZES] for setting in COLUMNS]
-    every.append([key for keys in every for key in keys])
+    found = [compared(mine, bc, settings, measure) for settings in (*([s] for s in COLUMNS), list(COLUMNS))]
     if measure == "error":
-        values = [ratio(mine, bc, keys) for keys in every]
-        words = ["" if np.isnan(value) else f"{value:.0%}" for value in values]
-        found = [clear(errors(mine[key]) - errors(bc[key])) for key in mine if mine is not bc]
-        better, worse = found.count(-1), found.count(1)
+        words = ["" if one is None else f"{one.value:.0%}" for one in found]
+        signs = [clear(errors(mine[key]) - errors(bc[key])) for key in mine if mine is not bc]
+        better, worse = signs.count(-1), signs.count(1)
     else:
-        means = [
-            [(mine[key].scores - bc[key].scores).mean() if key in mine else np.nan for key in keys] for keys in every
-        ]
-        words = ["" if np.isnan(some).any() else f"{np.mean(some):+.3f}" for some in means]
-        found = [clear(mine[key].scores - bc[key].scores) for key in mine if mine is not bc]
-        better, worse = found.count(1), found.count(-1)
+        words = ["" if one is None else f"{one.value:+.3f}" for one in found]
+        signs = [clear(mine[key].scores - bc[key].scores) for key in mine if mine is not bc]
+        better, worse = signs.count(1), signs.count(-1)
+    if (one := found[-1]) and mine is not bc:
+        words[-1] += (
+            f" [{one.low:.0%}, {one.high:.0%}]" if measure == "error" else f" [{one.low:+.3f}, {one.high:+.3f}]"
+        )
     if not mine:
         return [*words, "", "", ""]
     runs = sum(result.returns.shape[0] for result in mine.values())
@@ -141,7 +159,11 @@ def row(mine: dict[tuple[str, int], Result], bc: dict[tuple[str, int], Result], 
 
 def spoken(method: str) -> str:
     """A method as a reader knows it."""
-    plain = method.replace(WARM, "temperature 1, steps in spreads")
+    plain = method.replace(WARM, "temperature 1, steps in spreads").replace(
+        "step_size=0.1+noise=0.4472", "temperature 1"
+    )
+    if plain == "edm_robust+weight=0":
+        return "bc, average=0.999, batch=256"
     if "+weight=0+" in plain:
         return "bc, " + plain.split("+weight=0+")[1]
     if plain.startswith(BARE):
@@ -152,8 +174,47 @@ def spoken(method: str) -> str:
 
 def tables() -> list[tuple[str, str]]:
     """What stands between the marks of the page."""
-    cells = load()
-    return [("counts", counts(cells)), ("errors", table(cells, "error")), ("scores", table(cells, "score"))]
+    study, final = load()
+    found = [("counts", counts(study)), ("errors", table(study, "error")), ("scores", table(study, "score"))]
+    return [*found, ("final", verdict(final))]
+
+
+def verdict(cells: Cells) -> str:
+    """The final table: new demonstrations, draws and networks, a default that no longer changes."""
+    if not cells:
+        return "Not run yet.\n"
+    bc, shown = cells["bc"], [name for name in JUDGED if name in cells]
+    lines = [["setting", "trajectories", "BC", *(JUDGED[name] for name in shown)]]
+    lines.append(["---"] + ["---:"] * (len(lines[0]) - 1))
+    for setting, size in ((setting, size) for setting in COLUMNS for size in SIZES):
+        line = [COLUMNS[setting], str(size)]
+        for name in ("bc", *shown):
+            line.append(judged(cells[name].get((setting, size)), None if name == "bc" else bc[setting, size]))
+        lines.append(line)
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n\n"
+    low = [key for key in bc if bc[key].scores.mean() < LOW]
+    for name in shown:
+        mine = cells[name]
+        signs = {key: clear(mine[key].scores - bc[key].scores) for key in mine}
+        above = sum(signs.get(key, 0) > 0 for key in low)
+        runs = sum(len(result.cell.runs) for result in mine.values())
+        text += (
+            f"- {JUDGED[name]}: clearly above BC in {above} of the {sum(key in mine for key in low)} cells where BC is "
+            f"below {LOW}, clearly below it in {list(signs.values()).count(-1)} of {len(mine)}; "
+            f"{sum(result.diverged for result in mine.values())} of {runs:,} runs diverged.\n"
+        )
+    return text
+
+
+def judged(mine: Result | None, bc: Result | None) -> str:
+    """A score, or how far it is from BC's; bold where that is clear."""
+    if mine is None:
+        return ""
+    found = estimate(mine.scores if bc is None else mine.scores - bc.scores)
+    if bc is None:
+        return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    text = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+    return f"**{text}**" if clear(mine.scores - bc.scores) else text
 
 
 def counts(cells: Cells) -> str:
@@ -163,7 +224,9 @@ def counts(cells: Cells) -> str:
     runs = [sum(result.returns.shape[0] for result in some) for some in (printed, others)]
     diverged = [sum(result.diverged for result in some) for some in (printed, others)]
     methods = {
-        method for method in cells if method != PRINTED and "+weight=0+" not in method and not method.startswith("bc")
+        method
+        for method in cells
+        if method != PRINTED and "weight=0" not in method.split("+") and not method.startswith("bc")
     }
     return (
         f"Runs: {sum(runs):,}. As printed, {diverged[0]:,} of {runs[0]:,} diverge; of the {runs[1]:,} others, "
@@ -221,7 +284,7 @@ def main(words: Sequence[str]) -> None:
     if "--check" in words:
         sys.exit(0 if PAGE.read_text() == text else f"{PAGE.name} is not what the runs say; run results/remedies.py")
     PAGE.write_text(text)
-    figures.write(figure(load()), FIGURE)
+    figures.write(figure(load()[0]), FIGURE)
 
 
 if __name__ == "__main__":

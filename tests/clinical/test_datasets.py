@@ -67,6 +67,15 @@ def test_folders_are_known_by_what_is_in_them(sets, tmp_path, opened):
     refused(opened, OTHER_FILES, PHYSIONET, copy, second)
 
 
+def test_the_action_before_may_be_shown(sets, opened):
+    """A dataset of its own, beside the other in the same folder."""
+    without, shown = (opened(name, *sets) for name in (PHYSIONET, "PhysioNet-2012-with-previous"))
+    assert shown.title == "PhysioNet-2012, previous action shown"
+    for one, other in zip(without.demonstrations.trajectories, shown.demonstrations.trajectories, strict=True):
+        assert (other.observations[:, :-1] == one.observations).all()
+        assert other.observations[1:, -1].tolist() == one.actions[: len(one.observations) - 1].tolist()
+
+
 def test_a_record_that_changes_places_changes_the_folder(tmp_path):
     folder = records(tmp_path / "set", (1, 2))
     before = physionet2012.digest(folder)

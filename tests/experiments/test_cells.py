@@ -391,6 +391,17 @@ def test_decisions_held_out_are_of_trajectories_that_no_run_has_seen():
         assert not set(held_out.tolist()) & set(pool.draw(3, seed=draw).tolist())
 
 
+def test_a_run_that_has_seen_all_trajectories_has_none_to_be_judged_by():
+    """Its neighbour in the same program is judged nevertheless."""
+    runs = [(dataclasses.replace(TINY, size=200), 0, 0), (TINY, 0, 0)]
+    _, dataset = data_of(runs)
+    rows = unseen(runs, dataset)
+    assert int(rows.size[0]) == 0
+    networks = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(probes.network(4, 8, 2, seed=seed) for seed in (0, 1)))
+    for values in mismatch(networks, rows, np.array([0, 1]), dataset.pool).values():
+        assert np.isnan(values).tolist() == [True, False]
+
+
 def test_how_unseen_decisions_are_met_is_kept(results, tmp_path):
     """By hand for one run: greedy decisions that differ, and minus the log-probabilities."""
     store = Store(tmp_path)

@@ -19,6 +19,7 @@ from sbil.reports.statistics import (
     iqm,
     mean,
     profile,
+    ratio,
     sign_flip,
 )
 
@@ -183,6 +184,24 @@ def test_differences_are_paired_and_change_sign(ours, theirs):
     assert difference([ours + 2], [ours], iqm) == pytest.approx((2, 2, 2), abs=1e-8)  # what both share cancels
 
 
+def test_ratios_by_hand_and_against_a_resampling_written_out():
+    one, other = np.array([[[1.0], [3.0]], [[8.0], [8.0]]]), np.array([[[4.0], [4.0]], [[2.0], [2.0]]])
+    assert ratio([one], [other]).value == pytest.approx((2 / 4 * 8 / 2) ** 0.5)
+    assert ratio([one], [other])[1:] == pytest.approx(((1 / 4 * 4) ** 0.5, (3 / 4 * 4) ** 0.5))  # one draw, twice
+    rng = np.random.default_rng(6)
+    ours, theirs = ([rng.uniform(1, 3, shape) for shape in ((2, 8, 3), (1, 6, 1))] for _ in range(2))
+    samples = []
+    for _ in range(5000):
+        taken = [rng.integers(0, draws, draws) for draws in (8, 6)]
+        logs = [
+            np.log(x[:, some].mean(axis=(1, 2)) / y[:, some].mean(axis=(1, 2)))
+            for x, y, some in zip(ours, theirs, taken, strict=True)
+        ]
+        samples.append(np.exp(np.concatenate(logs).mean()))
+    assert ratio(ours, theirs)[1:] == pytest.approx(np.quantile(samples, [0.025, 0.975]), abs=0.02)
+    assert ratio(ours, ours) == pytest.approx((1, 1, 1))
+
+
 def test_the_probability_of_improvement_by_hand():
     ours, theirs = np.array([[[1.0], [3.0]]]), np.array([[[2.0], [3.0]]])
     # 1 against 2 and 3: none. 3 against 2: won, against 3: half.
@@ -234,7 +253,8 @@ def test_profiles_fall_from_one_to_zero(first, second):
 def test_what_cannot_be_resampled_has_no_interval():
     alone = np.array([[[0.25]], [[0.75]]])  # one run in each of two cells
     assert aggregate([alone]).value == 0.5
-    for interval in (aggregate([alone]), difference([alone], [alone]), improvement([alone], [alone])):
+    pairs = (difference([alone], [alone]), ratio([alone], [alone]), improvement([alone], [alone]))
+    for interval in (aggregate([alone]), *pairs):
         assert np.isnan(interval[1:]).all()
     found = profile([alone], np.array([0.5]))
     assert found.share == 0.5

@@ -50,7 +50,8 @@ class Command:
     """Fewer runs and sizes, without DSFN and ValueDICE; CartPole and Acrobot unless --env names others: minutes."""
     env: str | None = None
     """Environments, separated by commas: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4; or clinical
-    data: MIMIC-III-2a, MIMIC-III-4a, PhysioNet-2012, with --source, and ICU-Sepsis (docs/clinical.md)."""
+    data: MIMIC-III-2a, MIMIC-III-4a, PhysioNet-2012, PhysioNet-2012-with-previous, all with --source, and ICU-Sepsis
+    (docs/clinical.md)."""
     source: tuple[Path, ...] = ()
     """Where clinical data lie: the folder of MIMIC-III's files, or the archives of PhysioNet 2012."""
     accept_incomplete: bool = False

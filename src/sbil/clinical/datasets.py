@@ -21,7 +21,9 @@ from sbil.version import __version__
 
 ACTIONS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4}
 PHYSIONET, SEPSIS = "PhysioNet-2012", "ICU-Sepsis"
-NAMES = (*ACTIONS, PHYSIONET, SEPSIS)
+PREVIOUS = "PhysioNet-2012-with-previous"  # the state tells the action of the window before
+NAMES = (*ACTIONS, PHYSIONET, PREVIOUS, SEPSIS)
+TITLES = {PREVIOUS: "PhysioNet-2012, previous action shown"}
 SEPSIS_TRAJECTORIES, SEPSIS_EPISODES = 1000, 1000
 ON_STATES = ("edm_exact", "edm_metropolis")  # algorithms for finitely many states
 A_SET = 4000  # records in each of PhysioNet's archives
@@ -90,7 +92,7 @@ def opened(
         account = _extract(name, table, source, accept_incomplete, progress or _silently)
     found = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
     edition = _flow(table).get("edition", "v1.4")
-    return Dataset(name + MARKS.get(edition, f", {edition}"), found, account=account)
+    return Dataset(TITLES.get(name, name) + MARKS.get(edition, f", {edition}"), found, account=account)
 
 
 def _sepsis(trajectories: int, episodes: int) -> Dataset:
@@ -122,13 +124,13 @@ def _extract(name: str, table: Path, source: Sequence[Path], accept_incomplete: 
 
     if not source:
         raise UserError(f"--env {name} needs the data: give --source, the files as they come from PhysioNet.")
-    if name == PHYSIONET:
+    if name not in ACTIONS:
         all_of_them = A_SET * len(source)  # as a rule
 
         def count(stays: int) -> None:
             progress("records", min(stays / all_of_them, 1.0), None)
 
-        cohort = physionet2012.extract(source, table, overwrite=True, progress=count)
+        cohort = physionet2012.extract(source, table, with_previous=name == PREVIOUS, overwrite=True, progress=count)
         progress("records", 1.0, cohort.flow["stays"]["read"])
         return str(cohort)
     # What another number of actions needs of the tables is the same: it is read once.

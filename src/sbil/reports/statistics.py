@@ -121,6 +121,18 @@ def difference(strata: Sequence[np.ndarray], baseline: Sequence[np.ndarray], sta
     return _interval(ours[0] - theirs[0], ours[1] - theirs[1])
 
 
+def ratio(strata: Sequence[np.ndarray], baseline: Sequence[np.ndarray]) -> Interval:
+    """The geometric mean over cells of a method's mean over that of a baseline, on the same resampled draws."""
+    cells = sum(map(len, strata))
+    value, samples = 0.0, np.zeros(RESAMPLES)
+    for number, pair in enumerate(zip(strata, baseline, strict=True)):
+        ours, theirs = (_by_draw(stratum).mean(axis=2) for stratum in pair)  # [cells, draws]
+        taken = _counts(ours.shape[1], number)
+        value += np.log(ours.mean(axis=1) / theirs.mean(axis=1)).sum() / cells
+        samples += np.log((taken @ ours.T) / (taken @ theirs.T)).sum(axis=1) / cells
+    return _interval(np.exp(value), np.exp(samples) if _enough(strata) else samples * np.nan)
+
+
 def improvement(strata: Sequence[np.ndarray], baseline: Sequence[np.ndarray]) -> Interval:
     """The probability that a run of one method beats a run of a baseline, P(X > Y) + P(X = Y) / 2.
 
