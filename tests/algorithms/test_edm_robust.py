@@ -64,6 +64,17 @@ def test_weight_zero_is_behavioural_cloning(cloned, estimator):
     assert_same(run(edm_robust, changed(weight=0.0, average=0.0, estimator=estimator))[0].network, cloned)
 
 
+@pytest.mark.parametrize("metropolis", [False, True])
+def test_without_a_state_term_chains_stand_still(metropolis):
+    """Nothing would hold them where energies mean something, and a run of sound cloning would count as diverged."""
+    algorithm = edm_robust(SPEC, changed(weight=0.0, step_size=100.0, restart=0.0, metropolis=metropolis))
+    state = algorithm.init(KEY, DATASET)
+    for number in range(3):
+        after, metrics = algorithm.update(jax.random.fold_in(KEY, number), state, DATASET)
+    np.testing.assert_array_equal(after.buffer, state.buffer)
+    assert all(np.isfinite(value) for value in metrics.values())
+
+
 def test_a_separate_head_leaves_the_policy_of_cloning_alone(cloned):
     """With weight 0 nothing moves the energy, and log-softmax does not change what is learned of the policy."""
     network = run(edm_robust, changed(weight=0.0, average=0.0, separate=True))[0].network

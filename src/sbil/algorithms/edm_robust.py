@@ -201,7 +201,8 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         new = fresh(begin, state.law, dataset, config.chains)
         draws = jax.random.uniform(draw, (config.chains, 2))
         chosen, states = langevin.resume(draws, state.buffer, new, config.restart)
-        unit = state.law.spread**config.scaled
+        moving = jnp.where(config.weight > 0, 1.0, 0.0)  # without a state term nothing keeps chains: they stand still
+        unit = moving * state.law.spread**config.scaled
         reach = jnp.where(config.bound > 0, config.bound, jnp.inf) * (state.law.box.high - state.law.box.low + 1e-6)
         within = langevin.Box(state.law.box.low - reach, state.law.box.high + reach)
         chain = langevin.adjusted_chain if config.metropolis else langevin.chain
