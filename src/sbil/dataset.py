@@ -340,7 +340,7 @@ def make_dataset(
     decided, shown = _rows(steps, draws), _rows(states, unlabelled or nothing)
     row = np.asarray(pool.row)
     others = [some[~np.isin(some, row[own])] if len(some) else some for some, own in zip(shown, decided, strict=True)]
-    labelled, rest = padded(decided, capacity), padded(others)
+    labelled, rest = padded(decided, capacity), padded(others, max(map(len, shown)))
     if not labelled.size.min():
         many = demonstrations.words[1]
         raise UserError(f"a draw keeps no step at thin {thin}, offset {thin_offset}; its {many} are shorter.")

@@ -17,7 +17,7 @@ from hospitals import HEADERS, ORDINARY, Hospital, ward
 
 from probes import refusal
 from sbil.clinical.counts import shown
-from sbil.clinical.mimic3 import extract
+from sbil.clinical.mimic3 import extract, extraction
 from sbil.clinical.mimic3.database import Database
 from sbil.clinical.mimic3.extraction import OWN
 from sbil.clinical.mimic3.source import checksums_hold, find, needed, official_rows, rows_of
@@ -428,7 +428,7 @@ def test_in_many_parts_the_same_bytes_come_out(hospital, tmp_path, monkeypatch):
             hospital.chart(subject, 211, f"2150-03-0{day} 11:00:00", 70 + subject + day)
     source = hospital.write(tmp_path / "source")
     whole = extract(source, 4, tmp_path / "whole.parquet", accept_incomplete=True)
-    monkeypatch.setattr("sbil.clinical.mimic3.extraction.PART", 12)
+    monkeypatch.setattr(extraction, "PART", 12)
     torn = extract(source, 4, tmp_path / "torn.parquet", accept_incomplete=True, work=tmp_path / "work")
     assert torn.path.read_bytes() == whole.path.read_bytes()
     assert torn.flow == whole.flow
