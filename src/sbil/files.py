@@ -1,5 +1,6 @@
 """Writing files so that a reader sees the old one or the new one, never a part of either."""
 
+import glob
 import os
 import platform
 import shutil
@@ -11,8 +12,11 @@ from pathlib import Path
 from sbil.errors import UserError
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` under a temporary name, sync it to the disk, then rename it to `path`."""
+def write_bytes(path: Path, content: bytes, private: bool = False) -> None:
+    """Write `content` under a temporary name, sync it to the disk, then rename it to `path`.
+
+    private: nobody but its owner may read the file.
+    """
     path = Path(path)
     _make_parent(path)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent)
@@ -21,7 +25,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o600 if private else 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -43,13 +47,24 @@ def probe(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files that processes of this machine left in a folder when they were killed."""
+    """Remove what processes of this machine left in a folder under temporary names when they were killed."""
+    for path in filter(_abandoned, folder.glob(".*.tmp")):
+        _remove(path)
+
+
+def _abandoned(path: Path) -> bool:
+    """Whether a temporary name, .NAME.PROCESS@MACHINE.LETTERS.KIND, is of a process of this machine that is gone."""
     if os.name != "posix":  # elsewhere one cannot ask whether a process is alive without disturbing it
-        return
-    for path in folder.glob(".*.tmp"):
-        process, _, machine = path.name.removesuffix(".tmp").rpartition(".")[0].rpartition(".")[2].rpartition("@")
-        if machine == _machine() and process.isdigit() and not _alive(int(process)):
-            path.unlink(missing_ok=True)
+        return False
+    process, _, machine = path.stem.rpartition(".")[0].rpartition(".")[2].rpartition("@")
+    return machine == _machine() and process.isdigit() and not _alive(int(process))
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -57,15 +72,17 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends without an error.
 
     A folder that is already there is refused unless `overwrite`; then it is moved aside (to a name that starts
-    with a dot) and deleted last. One whole version exists at every moment, though for an instant not under `path`.
+    with a dot) and deleted last. One whole version exists at every moment, though for an instant not under `path`:
+    who is killed then leaves it aside, and the next call brings it back.
     """
     path = Path(path)
+    _recover(path)
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file, and a folder is to be written there; choose another --out.")
     _make_parent(path)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent))
     try:
         temporary.chmod(0o777 & ~_umask())
         yield temporary
@@ -84,6 +101,17 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     _sync_folder(path.parent)
+
+
+def _recover(path: Path) -> None:
+    """Bring back a folder that a killed process had moved aside, and remove what else it left."""
+    for aside in filter(_abandoned, path.parent.glob(f".{glob.escape(path.name)}.*.old")):
+        if path.exists():
+            _remove(aside)
+        else:
+            aside.rename(path)
+    for unfinished in filter(_abandoned, path.parent.glob(f".{glob.escape(path.name)}.*.tmp")):
+        _remove(unfinished)
 
 
 def _make_parent(path: Path) -> None:

@@ -98,6 +98,17 @@ def updates_for(name: str, preset: str, configs: Iterable[Any], updates: int | N
     return updates
 
 
+def as_many(name: str, preset: str, updates: int | None) -> int | None:
+    """The updates for BC beside a method that made so many; none, BC's own, where an update is no step of Adam alike.
+
+    That is where the preset asks for another number than BC's: rounds, tables that are counted, a longer training.
+    """
+    if name not in ALGORITHMS or preset not in ALGORITHMS[name].presets:
+        return None
+    own, theirs = (updates_for(*one, [configure(*one, ())], None) for one in (("bc", "default"), (name, preset)))
+    return updates if own == theirs else None
+
+
 def require(name: str, dataset: Dataset) -> None:
     """Refuse data that the algorithm called `name` cannot use, for any of the dataset's runs."""
     needs = get(name).needs

@@ -66,6 +66,7 @@ def run(command: Command) -> None:
 
 def matched(command: Command, policy: Any) -> None:
     """Compare with recorded decisions: how well they are matched, and how well the policy knows what is new to it."""
+    from sbil.algorithms import as_many
     from sbil.cli import scores
     from sbil.demonstrations import read_observations
     from sbil.errors import UserError
@@ -81,12 +82,10 @@ def matched(command: Command, policy: Any) -> None:
     another = read_observations(command.another, policy.schema).observations if command.another else None
     found, name = scores.beside(policy, held_out), str(policy.provenance.get("algorithm", "policy"))
     if training and name != "bc":
-        same = {
-            key: policy.provenance[key]
-            for key in ("seed", "updates", "thin", "thin_offset")
-            if key in policy.provenance
-        }
-        cloned = fit("bc", training, standardise=policy.standardisation is not None, **same)
+        made = policy.provenance
+        same = {key: made[key] for key in ("seed", "thin", "thin_offset") if key in made}
+        updates = as_many(name, str(made.get("preset", "default")), made.get("updates"))
+        cloned = fit("bc", training, standardise=policy.standardisation is not None, updates=updates, **same)
         found["bc"] = decided(cloned, held_out)
     found[name] = made = decided(policy, held_out)
     table, result = scores.rows(found), agreed(made)

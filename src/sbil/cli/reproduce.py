@@ -27,7 +27,8 @@ EXAMPLES = (
 )
 
 
-DATASETS = ("MIMIC-III-2a", "MIMIC-III-4a", "PhysioNet-2012", "ICU-Sepsis")  # clinical data
+SEPSIS = "ICU-Sepsis"
+DATASETS = ("MIMIC-III-2a", "MIMIC-III-4a", "PhysioNet-2012", "PhysioNet-2012-with-previous", SEPSIS)  # clinical data
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def only_environments(command: Command) -> None:
     """Refuse what clinical data have nothing to do with, and would leave out without a word."""
     plain = Command(command.out)
     names = ["protocol", "quick", "demonstrators", "thin", "unlabelled", "seeds", "executor", "address"]
-    if DATASETS[-1] not in str(command.env):
+    if SEPSIS not in str(command.env):
         names += ["sizes", "episodes"]
     for name in names:
         if getattr(command, name) != getattr(plain, name):

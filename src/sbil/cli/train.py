@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from sbil.cli.table import ROLES, Table, load, tell
-from sbil.version import __version__
+from sbil.version import MADE_BY
 
 if TYPE_CHECKING:
     from sbil.checkpoint import Checkpoint
@@ -104,7 +104,7 @@ def run(command: Command) -> None:
         **{"out": "", "overwrite": "", "json": "", "calibrate": "", "data": fingerprint(training)},
         **dict.fromkeys((*ROLES, "schema"), ""),
         "settings": [settings_of(c) for c in candidates(command.algorithm, command.preset, command.set).values()],
-        "version": __version__,
+        "version": MADE_BY,
         "device": devices.describe(runs=1),
     }
     checkpoint = Checkpoint.beside(command.out, identity)
@@ -159,17 +159,19 @@ def compared(
     command: Command, policy: "Policy", training: "Demonstrations", held_out: "Demonstrations"
 ) -> list[dict[str, Any]]:
     """The scores of the policy on held-out decisions beside BC's and those of the baselines."""
+    from sbil.algorithms import as_many
     from sbil.cli.scores import beside, rows
     from sbil.evaluation.matching import decided
     from sbil.fitting import fit
 
     found = beside(policy, held_out)
     if command.algorithm != "bc":
+        updates = as_many(command.algorithm, command.preset, policy.provenance["updates"])
         cloned = fit(
             "bc",
             training,
             seed=command.seed,
-            updates=command.updates,
+            updates=updates,
             thin=command.thin,
             thin_offset=command.thin_offset,
             standardise=STANDARDISE[command.standardise],

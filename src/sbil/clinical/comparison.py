@@ -43,7 +43,7 @@ from sbil.fitting import fingerprint
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.training import pick, train_many
-from sbil.version import __version__
+from sbil.version import MADE_BY
 
 LOGISTIC, TREES = "logistic regression", "gradient-boosted trees"
 BASELINES = (MAJORITY, PREVIOUS, LOGISTIC, TREES)
@@ -86,6 +86,7 @@ class Comparison(NamedTuple):
     scores: dict[str, dict[str, np.ndarray]]  # by method and metric: [its splits], not a number where it diverged
     notes: tuple[str, ...] = ()  # what must be known to read the numbers
     played: Mapping[str, str] = {}  # the metrics of a process, and what they are called in print
+    origin: str = ""  # a mark of the data, and of all that is the same for every method
 
     @property
     def splits(self) -> int:
@@ -156,23 +157,29 @@ def run(
     wanted = {one.method: one.splits for one in requests}
     if updates is not None:
         notes = (*notes, f"{updates:,} updates (a method that learns in rounds: its own number).")
-    before = _before(Path(out) / f"{_slug(name)}.json", notes)
-    more = [_kept(method, count, updates, references) for method, count in before.items()]
-    requests += [one for one in more if one and one.method not in [asked.method for asked in requests]]
     groups = None if demonstrations.groups is None else np.unique(demonstrations.groups, return_inverse=True)[1]
     data = _mark([fingerprint(demonstrations), groups if groups is None else groups.tolist()])
     way = [*([] if standardise else ["as they are"]), *([process.name] if process else [])]
+    origin = _mark([MADE_BY, data, held_out, *way])
+    before = _before(Path(out) / f"{_slug(name)}.json", notes, origin)
+    more = [_kept(method, count, updates, references) for method, count in before.items()]
+    requests += [one for one in more if one and one.method not in [asked.method for asked in requests]]
     known = {*BASELINES, *references}
     asked = [[data, one.method, *one.settings, held_out, *way] for one in requests]
     metrics = (*METRICS, *(process.metrics if process else ()))
     out = Path(out)
     files.probe(out)
     files.sweep(out)
+    files.write_text(out / "data" / ".gitignore", "*\n")  # nobody commits by accident what is there
+    whole = make_dataset(demonstrations)
+    for one in requests:
+        if one.method not in known:
+            algorithms.require(Method.parse(one.method).algorithm, whole)
     made = cache(lambda seeds: Splits.of(demonstrations, held_out, seeds, standardise))
     found = {}
     for (method, count, _), request in zip(requests, asked, strict=True):
         path = out / f"{_slug(name)}.{_slug(method)}.parquet"
-        marks = {seed + k: _mark([__version__, *request, seed + k]) for k in range(max(count, before.get(method, 0)))}
+        marks = {seed + k: _mark([MADE_BY, *request, seed + k]) for k in range(max(count, before.get(method, 0)))}
         rows = _stored(path, metrics)
         here = next((each - seed for each, mark in marks.items() if mark not in rows), len(marks))
         marks = {each: mark for each, mark in marks.items() if each - seed < max(here, wanted.get(method, 0))}
@@ -181,7 +188,8 @@ def run(
         missing = tuple(each for each, mark in marks.items() if mark not in rows)
         for part in [(each,) for each in missing] if method in known else [missing] * bool(missing):
             tell = partial(_tell, watch, method, missing.index(part[0]) / len(missing), len(part) / len(missing))
-            checkpoint = Checkpoint.beside(path, {"runs": [marks[each] for each in part]})
+            # With the patients' rows, for chains may begin at some of them.
+            checkpoint = Checkpoint.beside(out / "data" / path.name, {"runs": [marks[each] for each in part]})
             for each, row in zip(part, _run(method, made(part), updates, tell, checkpoint, process), strict=True):
                 rows[marks[each]] = {"dataset": name, "method": method, "seed": each, "run": marks[each], **row}
             files.write_bytes(path, sealed(pl.DataFrame(sorted(rows.values(), key=lambda row: row["seed"]))))
@@ -189,23 +197,30 @@ def run(
         found[method] = {metric: np.array([rows[mark][metric] for mark in marks.values()]) for metric in metrics}
         if watch and method in wanted:
             watch(method, 1.0)
-    return Comparison(name, held_out, found, notes, process.metrics if process else {})
+    order = [*before, *(method for method in found if method not in before)]  # as they stood, what is new at the end
+    found = {method: found[method] for method in order if method in found}
+    return Comparison(name, held_out, found, notes, process.metrics if process else {}, origin)
 
 
-def _before(path: Path, notes: Sequence[str]) -> dict[str, int]:
+def _before(path: Path, notes: Sequence[str], origin: str) -> dict[str, int]:
     """The methods of the table that is there, and on how many splits each was run."""
     if not path.exists():
         return {}
     try:
         table = json.loads(path.read_bytes())
         found = {method: int(values.get("splits", table["splits"])) for method, values in table["methods"].items()}
-        said = list(table.get("notes", []))
+        said, made_of = list(table.get("notes", [])), str(table.get("origin", ""))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: damaged; delete it and run the command again.") from None
     if said != list(notes):
         raise UserError(
             f"{path} is a table of other settings ({' '.join(said)[:100] or 'default updates'}); it is not replaced: "
             "name another --out, or delete it."
+        )
+    if made_of != origin:
+        raise UserError(
+            f"{path} is a table of other data, of another number of episodes, or by another version of sbil; it is not "
+            "replaced: name another --out, or delete it."
         )
     return found
 
@@ -441,6 +456,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "splits": comparison.splits,
         "held_out": comparison.held_out,
         "played": dict(comparison.played),
+        "origin": comparison.origin,
         "methods": {
             method: {
                 "splits": comparison.splits_of(method),
@@ -465,15 +481,15 @@ def markdown(comparison: Comparison, named: Callable[[str], str] = str, paper: P
     head = ["method", *shown.values(), *(f"{name}, paper" for name in PRINTED.values() if paper)]
     body = []
     for method in comparison.scores:
-        cells = [_cell(comparison.score(method, metric), 4 if metric in comparison.played else 3) for metric in shown]
+        cells = [_cell(comparison, method, metric, 4 if metric in comparison.played else 3) for metric in shown]
         theirs = [_printed(paper, method, name) for name in PRINTED.values()] if paper else []
         body.append([_called(comparison, method, named), *cells, *theirs])
     share = f"{100 * comparison.held_out:g} %"
     splits = f"{comparison.splits} random split" + "s" * (comparison.splits != 1)
     title = f"{comparison.name}: mean ± standard error over {splits}, {share} held out."
     parts = [" ".join([title, *comparison.notes]), _lines(head, body)]
-    if REFERENCE in comparison.scores:
-        others = [method for method in comparison.scores if method != REFERENCE]
+    others = [method for method in comparison.scores if method != REFERENCE]
+    if others and REFERENCE in comparison.scores:
         metrics = {**PRINTED, "log_loss": "log-loss", "ece": "ECE", **comparison.played}
         rows = [
             [
@@ -508,11 +524,14 @@ def _called(comparison: Comparison, method: str, named: Callable[[str], str]) ->
     return f"{named(method)} ({', '.join(remarks)})" if remarks else named(method)
 
 
-def _cell(score: Score, digits: int) -> str:
+def _cell(comparison: Comparison, method: str, metric: str, digits: int) -> str:
+    score, values = comparison.score(method, metric), comparison.scores[method][metric]
     if not np.isfinite(score.mean):
         return "-"
     error = f" ± {score.standard_error:.{digits}f}" if np.isfinite(score.standard_error) else ""
-    return f"{score.mean:.{digits}f}{error}"
+    known, sound = int(np.isfinite(values).sum()), comparison.splits_of(method) - comparison.diverged(method)
+    where = f" (in {known} of {sound} splits)" if known < sound else ""  # not defined where one action was taken
+    return f"{score.mean:.{digits}f}{error}{where}"
 
 
 def _interval(score: Score) -> str:

@@ -92,7 +92,8 @@ def opened(
         account = _extract(name, table, source, accept_incomplete, progress or _silently)
     found = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
     edition = _flow(table).get("edition", "v1.4")
-    return Dataset(TITLES.get(name, name) + MARKS.get(edition, f", {edition}"), found, account=account)
+    title = TITLES.get(name, name) + MARKS.get(edition, f", {edition}")
+    return Dataset(title, found, notes=(f"{len(found):,} stays, {found.steps:,} decisions.",), account=account)
 
 
 def _sepsis(trajectories: int, episodes: int) -> Dataset:

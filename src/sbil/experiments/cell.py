@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from sbil.errors import UserError
-from sbil.version import __version__
+from sbil.version import MADE_BY
 
 TRAJECTORIES = 200  # the most that any environment collects for an experiment
 SIZES = (1, 3, 7, 10, 15)
@@ -108,7 +108,7 @@ class Cell:
         expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
         environments.scale(self.environment, self.demonstrator, self.mode)
         asked = {name: value for name, value in asdict(self).items() if value or name not in ("every_state", "seed")}
-        content = [__version__, asked, settings, expert, pool, FOLDS]
+        content = [MADE_BY, asked, settings, expert, pool, FOLDS]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

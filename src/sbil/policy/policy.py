@@ -51,13 +51,11 @@ class Policy:
     def plain_network(self) -> Network:
         """The network for observations as they are: the standardisation becomes a part of its first layer, and the
         temperature of its last."""
-        if isinstance(self.network, ConvNet):
-            return self.network
         network = self.network
         if self.temperature != 1:
-            cooler = jax.tree.map(lambda leaf: leaf / self.temperature, network.layers[-1])
-            network = eqx.tree_at(lambda whole: whole.layers[-1], network, cooler)
-        if self.standardisation is None:
+            cooler = jax.tree.map(lambda leaf: leaf / self.temperature, network.output)
+            network = eqx.tree_at(lambda whole: whole.output, network, cooler)
+        if self.standardisation is None or isinstance(network, ConvNet):
             return network
         mean, scale = (np.asarray(part, np.float64) for part in self.standardisation)
         first = network.layers[0]
