@@ -172,6 +172,28 @@ def test_new_folder_refuses_what_is_there(tmp_path):
     assert (tmp_path / "file").read_text() == "precious"
 
 
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere one cannot ask whether a process is alive")
+def test_a_folder_that_was_killed_aside_comes_back(tmp_path):
+    """Killed while it was written, and killed between the two renames: the next call finds the whole old version."""
+    path, gone = tmp_path / "folder", subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    (tmp_path / f".folder.{gone.pid}@{files._machine()}.abcd1234.old").mkdir()
+    (tmp_path / f".folder.{gone.pid}@{files._machine()}.abcd1234.old" / "one").write_text("one")
+    (tmp_path / f".folder.{gone.pid}@{files._machine()}.abcd1234.tmp").mkdir()
+    (tmp_path / f".folder.{os.getpid()}@{files._machine()}.abcd1234.tmp").mkdir()  # of one that lives
+    with pytest.raises(UserError, match="exists already"):
+        fill(path, "two")
+    assert names(path) == ["one"]
+    assert {name.split("@")[0] for name in names(tmp_path)} == {"folder", f".folder.{os.getpid()}"}
+    fill(path, "two", overwrite=True)
+    assert names(path) == ["two"]
+
+
+def test_private_files_are_their_owners(tmp_path):
+    files.write_bytes(tmp_path / "file", b"", private=True)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+
+
 def test_what_the_killed_left_is_swept_and_nothing_else(tmp_path):
     path = tmp_path / "file.parquet"
     subprocess.run([sys.executable, "-c", VICTIM, path, "replace"], check=False)

@@ -427,6 +427,26 @@ def test_a_narrower_call_takes_nothing_from_the_table(tmp_path):
     assert (tmp_path / "Ward.md").read_text() == before
     with pytest.raises(UserError, match="other settings"):
         run("Ward", DATA, tmp_path, ["majority"], splits=1, updates=3)
+    with pytest.raises(UserError, match="a table of other data"):
+        run("Ward", patients(seed=1), tmp_path, ["majority"], splits=1)
+    with pytest.raises(UserError, match="a table of other data"):
+        run("Ward", DATA, tmp_path, ["majority"], splits=1, held_out=0.5)
+    assert (tmp_path / "Ward.md").read_text() == before
+
+
+def test_a_method_that_cannot_learn_from_the_data_is_refused_before_any_is_run(tmp_path):
+    with pytest.raises(UserError, match="edm_exact needs one-hot pairs"):
+        run("Ward", DATA, tmp_path, ["majority", "edm_exact"], splits=1)
+    assert not list(tmp_path.glob("*.parquet"))
+
+
+def test_a_metric_that_some_splits_do_not_have_says_so():
+    some = handmade(bc=[0.5, 0.6, 0.7], majority=[0.4, np.nan, 0.4])
+    some.scores["bc"]["auc"] = np.array([0.5, np.nan, np.nan])
+    row = next(line for line in markdown(some).splitlines() if line.startswith("| bc |"))
+    assert row.split(" | ")[1:3] == ["0.600 ± 0.058", "0.500 (in 1 of 3 splits)"]
+    other = next(line for line in markdown(some).splitlines() if line.startswith("| majority (diverged in 1)"))
+    assert "in 2 of" not in other
 
 
 def test_one_split_has_no_interval(tmp_path):

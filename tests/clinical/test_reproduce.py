@@ -18,6 +18,7 @@ from hospitals import ward
 
 from probes import refusal
 from sbil.cli import main
+from sbil.cli.reproduce import DATASETS
 from sbil.clinical import comparison, datasets, icu_sepsis
 from sbil.evaluation.matching import METRICS, Decided
 from sbil.reports import clinical
@@ -180,6 +181,23 @@ def test_what_icu_sepsis_is_compared_with():
     assert datasets.methods_of("MIMIC-III-2a") == comparison.METHODS
 
 
+def test_the_names_of_the_command_are_those_of_the_datasets():
+    assert DATASETS == datasets.NAMES
+
+
+def test_physionet_with_the_action_before_and_two_tables_as_json(tmp_path, capsys):
+    source, out = stays(tmp_path / "set-a.tar.gz"), tmp_path / "out"
+    words = ("--draws", "2", "--algorithms", "majority,bc", "--updates", "3", "--out", out)
+    both = "PhysioNet-2012,PhysioNet-2012-with-previous"
+    reproduce("--env", both, "--source", source, *words, "--json")
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["name"], second["name"]) == ("PhysioNet-2012", "PhysioNet-2012, previous action shown")
+    assert first["notes"][0] == "12 stays, 72 decisions."
+    assert first["methods"]["bc"] != second["methods"]["bc"]
+    reproduce("--env", both, *words)
+    assert f"wrote {out}/clinical/ and {out}/report.html" in capsys.readouterr().out
+
+
 # Refused in one line, before any work.
 
 
@@ -204,6 +222,11 @@ def test_what_icu_sepsis_is_compared_with():
         (("--env", "ICU-Sepsis", "--quick"), "--quick is about environments that are played"),
         (("--env", "PhysioNet-2012", "--sizes", "3"), "--sizes is about environments that are played"),
         (("--env", "ICU-Sepsis,CartPole-v9"), "unknown environment 'CartPole-v9'"),
+        (("--env", "MIMIC-III-4a,PhysioNet-2012", "--source", "HOSPITAL"), "not of both; run one after the other"),
+        (
+            ("--env", "MIMIC-III-2a,MIMIC-III-4a", "--source", "HOSPITAL", "--algorithms", "bc,edm_exact"),
+            "leave it out",
+        ),
     ],
 )
 def test_mistakes_are_one_line(hospital, tmp_path, capsys, words, message):

@@ -97,12 +97,23 @@ def run(command: Command) -> None:
         experiments(replace(command, env=others))  # what cannot be run is named before anything is
     elif names:
         only_environments(command)
-    for name in (name for name in names if name in DATASETS):
-        match_decisions(command, name)
+    clinical_names = [name for name in names if name in DATASETS]
+    if command.source and len({name.split("-")[0] for name in clinical_names if name != SEPSIS}) > 1:
+        raise UserError(
+            "--source is of MIMIC-III or of PhysioNet 2012, not of both; run one after the other, with the same --out."
+        )
+    for name in clinical_names:
+        methods_for(command, name)  # what cannot be run is named before any of them is
+    matched = [match_decisions(command, name) for name in clinical_names]
+    if matched and command.json:
+        print(json.dumps(matched[0] if len(matched) == 1 else matched))
     if names and not others:
-        matched, played = clinical.found([command.out]), any(command.out.glob("*.parquet"))
-        text = page.build(read_all([command.out], episodes=False), None, matched) if played else clinical.build(matched)
+        tables_there, played = clinical.found([command.out]), any(command.out.glob("*.parquet"))
+        everything = read_all([command.out], episodes=False) if played else []
+        text = page.build(everything, None, tables_there) if played else clinical.build(tables_there)
         files.write_text(command.out / "report.html", text)
+        if not command.json:
+            print(f"wrote {command.out / clinical.FOLDER}/ and {command.out}/report.html (open it)")
         return
     command = replace(command, env=others or None)
     cells = cells_of(experiments(command))
@@ -123,7 +134,7 @@ def run(command: Command) -> None:
     print("the Parquet files hold every run and every episode")
 
 
-def match_decisions(command: Command, name: str) -> None:
+def match_decisions(command: Command, name: str) -> dict[str, Any]:
     """The table of a clinical dataset: every method on held-out patients; what is finished is not run again."""
     from sbil.cli.clinical import reading
     from sbil.cli.progress import bar, console
@@ -131,12 +142,7 @@ def match_decisions(command: Command, name: str) -> None:
     from sbil.reports import clinical
     from sbil.reports.names import name_of
 
-    if command.source and name == datasets.SEPSIS and command.env == name:
-        raise UserError("ICU-Sepsis comes with its package and needs no --source; leave it out.")
-    given = command.algorithms.split(",") if command.algorithms else datasets.methods_of(name)
-    methods, splits = tuple(map(str.strip, given)), 10 if command.draws is None else command.draws
-    requests = comparison.check(methods, splits, command.updates, datasets.references_of(name))
-    order = [request.method for request in requests]
+    methods, order = methods_for(command, name)
     folder = command.out / clinical.FOLDER
     with reading() as progress:
         data = datasets.opened(
@@ -166,7 +172,7 @@ def match_decisions(command: Command, name: str) -> None:
         with bar(len(methods), name) as advance:
             found = comparison.run(
                 *(data.title, data.demonstrations, folder, methods),
-                splits=splits,
+                splits=splits_for(command),
                 updates=command.updates,
                 standardise=data.standardise,
                 process=data.process,
@@ -177,10 +183,28 @@ def match_decisions(command: Command, name: str) -> None:
         console.print(f"stopped: {done} of {len(methods)} methods are finished and kept in {folder}.", highlight=False)
         raise
     comparison.write(found, folder, name_of, clinical.printed(data.title))
-    if command.json:
-        print(json.dumps(comparison.as_json(found)))
-    else:
+    if not command.json:
         print(comparison.markdown(found, name_of, clinical.printed(data.title)))
+    return comparison.as_json(found)
+
+
+def methods_for(command: Command, name: str) -> tuple[tuple[str, ...], list[str]]:
+    """(what is compared on a clinical dataset, as it was asked for; the bare names of these methods)."""
+    from sbil.clinical import comparison, datasets
+
+    if command.source and name == datasets.SEPSIS and command.env == name:
+        raise UserError("ICU-Sepsis comes with its package and needs no --source; leave it out.")
+    given = command.algorithms.split(",") if command.algorithms else datasets.methods_of(name)
+    methods = tuple(map(str.strip, given))
+    requests = comparison.check(methods, splits_for(command), command.updates, datasets.references_of(name))
+    names = [request.method for request in requests]
+    datasets.must_fit(name, names)
+    return methods, names
+
+
+def splits_for(command: Command) -> int:
+    """How many random splits are asked for."""
+    return 10 if command.draws is None else command.draws
 
 
 def only_environments(command: Command) -> None:

@@ -17,6 +17,7 @@ from sbil.clinical import icu_sepsis
 from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Process
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
+from sbil.experiments.cell import Method
 from sbil.version import __version__
 
 ACTIONS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4}
@@ -59,6 +60,13 @@ def methods_of(name: str) -> tuple[str, ...]:
     return (*references_of(name), *BASELINES, "bc", *ON_STATES, *LEARNERS[1:]) if name == SEPSIS else METHODS
 
 
+def must_fit(name: str, methods: Sequence[str]) -> None:
+    """Refuse methods for finitely many states where states are numbers, before hours are spent on reading them."""
+    for method in methods:
+        if name != SEPSIS and Method.parse(method).algorithm in ON_STATES:
+            raise UserError(f"{method} needs states of which there are finitely many, as ICU-Sepsis has; leave it out.")
+
+
 def opened(
     name: str,
     folder: Path,
@@ -93,7 +101,7 @@ def opened(
     found = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
     edition = _flow(table).get("edition", "v1.4")
     title = TITLES.get(name, name) + MARKS.get(edition, f", {edition}")
-    return Dataset(title, found, notes=(f"{len(found):,} stays, {found.steps:,} decisions.",), account=account)
+    return Dataset(title, found, notes=(f"{found.steps:,} decisions.",), account=account)
 
 
 def _sepsis(trajectories: int, episodes: int) -> Dataset:
