@@ -315,7 +315,7 @@ def test_nothing_is_run_twice(tmp_path, monkeypatch):
 
 def test_files_hold_metrics_and_no_data(tmp_path):
     run("Ward 7/b", DATA, tmp_path, ["previous action"], splits=2)
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.*")
     assert path.name == "Ward-7-b.previous-action.parquet"
     table = pl.read_parquet(path)
     counts = ("trajectories", "held_out_trajectories", "held_out_decisions")

@@ -77,7 +77,8 @@ def test_mimic_from_its_files_to_the_tables(hospital, tmp_path, capsys, ran):
     words = ("--source", hospital, "--accept-incomplete", "--out", tmp_path, *SMALL)
     reproduce("--env", "MIMIC-III-4a", *words)
     printed = capsys.readouterr()
-    assert f"MIMIC-III-4a, {CHANGED}: mean ± standard error over 2 random splits, 20 % held out. 3 up" in printed.out
+    assert f"MIMIC-III-4a, {CHANGED}: mean ± standard error over 2 random splits, 20 % held out. " in printed.out
+    assert " decisions. 3 updates" in printed.out
     assert "3/3 MIMIC-III-4a bc: " in printed.err
     assert "holds rows of patients" in printed.out
     assert [method for method, _ in ran] == ["majority", "majority", "previous action", "previous action", "bc"]
@@ -192,7 +193,7 @@ def test_physionet_with_the_action_before_and_two_tables_as_json(tmp_path, capsy
     reproduce("--env", both, "--source", source, *words, "--json")
     first, second = json.loads(capsys.readouterr().out)
     assert (first["name"], second["name"]) == ("PhysioNet-2012", "PhysioNet-2012, previous action shown")
-    assert first["notes"][0] == "12 stays, 72 decisions."
+    assert first["notes"][0] == "72 decisions."
     assert first["methods"]["bc"] != second["methods"]["bc"]
     reproduce("--env", both, *words)
     assert f"wrote {out}/clinical/ and {out}/report.html" in capsys.readouterr().out
