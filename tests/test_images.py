@@ -325,3 +325,12 @@ def test_the_kernels_are_multiples_of_their_strides():
     assert all(kernel.width % kernel.stride == 0 for kernel in KERNELS)
     assert isinstance(policy_network(jax.random.key(0), Spec((4,), 2)), MLP)
     assert stack([pick(stack([jnp.ones(2)]), 0)]).shape == (1, 2)
+
+
+def test_the_temperature_of_a_policy_of_images_is_in_its_plain_network():
+    """What draws actions live has the probabilities that the policy says."""
+    network = policy_network(jax.random.key(1), SPEC, (8,))
+    policy = Policy(network, (), ("a", "b", "c"), temperature=2.5)
+    frames = make_dataset(FILMS).pool.look(jnp.arange(4))
+    np.testing.assert_allclose(policy.plain_network(frames), network(frames) / 2.5, rtol=1e-5)
+    np.testing.assert_array_equal(Policy(network, (), ("a", "b", "c")).plain_network(frames), network(frames))

@@ -1,7 +1,8 @@
 """Mistakes a person can make and mend."""
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 
 LONGEST = 400  # characters of a message; of a longer one the middle is left out
 
@@ -24,3 +25,12 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(names)}."
     return UserError(f"unknown {kind} '{name}'; {hint}")
+
+
+def program(name: str, main: Callable[[], None]) -> None:
+    """Run a program; what a person can put right ends it with one line and status 2."""
+    try:
+        main()
+    except UserError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import tyro
 
 from sbil import environments
-from sbil.errors import unknown
+from sbil.errors import program, unknown
 from sbil.networks import MLP, Dense
 from sbil.policy import Policy
 
@@ -128,4 +128,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program("train", main)

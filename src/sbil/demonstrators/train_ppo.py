@@ -9,7 +9,6 @@ the network looks at one, the other moves. Training that was interrupted, or tha
 taken up from its checkpoint.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from sbil import environments
 from sbil.algorithms.base import parse_settings, settings_of
 from sbil.checkpoint import Checkpoint
 from sbil.demonstrators.ppo import PPOConfig, Rollout, act, acting, begin, learn
-from sbil.errors import UserError, unknown
+from sbil.errors import UserError, program, unknown
 from sbil.host import atari, lockstep
 from sbil.networks import Network
 from sbil.policy import Policy
@@ -233,7 +232,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        sys.exit(f"train_ppo: {error}")
+    program("train_ppo", main)

@@ -12,13 +12,12 @@ alone, before the second is looked at, by this rule:
 Clearly: in the same direction in the 95 % interval over draws and in the exact sign-flip test, as everywhere here.
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from sbil.errors import UserError, unknown
+from sbil.errors import program, unknown
 from sbil.experiments.cell import Cell, Method
 from sbil.experiments.experiment import Experiment, cells_of
 from sbil.experiments.run import run_grid
@@ -161,12 +160,7 @@ def cells(options: Options) -> list[Cell]:
 
 def main() -> None:
     """Run, and say what was done."""
-    options = tyro.cli(Options)
-    try:
-        run(options)
-    except UserError as error:
-        print(f"remedies: {error}", file=sys.stderr)
-        sys.exit(2)
+    run(tyro.cli(Options))
 
 
 def run(options: Options) -> None:
@@ -182,4 +176,4 @@ def run(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program("remedies", main)

@@ -18,6 +18,7 @@ import numpy as np
 
 from sbil import demonstrators, environments, files
 from sbil.environments import Environment, HostEnvironment
+from sbil.errors import program
 from sbil.evaluation import Policies, call, evaluate
 from sbil.keys import named
 from sbil.networks import policy_network
@@ -166,4 +167,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    program("returns", main)

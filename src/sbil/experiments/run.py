@@ -34,7 +34,9 @@ def run_grid(
     together: int | None = None,
     execute: "Execute | None" = None,
 ) -> Iterator[tuple[Result, bool]]:
-    """The result of every cell, and whether it was run now: what the store holds is not run again.
+    """The result of every cell, and whether it was run now: what the store holds is given, and not written again.
+
+    On a CPU small cells of one program are trained together also where some of them are stored already (see below).
 
     together: the most runs in one program, but for a cell that has more (default: 20 on a CPU, where that is fastest,
         1,000 on a GPU, which has room).
