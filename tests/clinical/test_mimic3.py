@@ -16,7 +16,7 @@ import pytest
 from hospitals import HEADERS, ORDINARY, Hospital, ward
 
 from probes import refusal
-from sbil.clinical.counts import shown
+from sbil.clinical.counts import Count, chain, parts, shown, within
 from sbil.clinical.mimic3 import extract, extraction
 from sbil.clinical.mimic3.database import Database
 from sbil.clinical.mimic3.extraction import OWN
@@ -60,6 +60,9 @@ def left(flow: dict, words: str) -> tuple[int, int]:
 def counts(flow: dict, covariate: str) -> dict:
     [row] = [row for row in flow["covariates"] if row["covariate"] == covariate]
     return row
+
+
+ORIGINS = ("measured", "carried forward", "cohort mean")
 
 
 def a_stay_of_four_days(hospital: Hospital) -> None:
@@ -107,6 +110,14 @@ def test_a_state_from_before_the_day_of_the_decision(hospital, run):
     assert days["heart_rate_yesterday"].to_list() == [mean, 90, 90, 110]
     assert days["heart_rate_day_before"].to_list() == [mean, mean, 90, 90]
     assert "heart_rate_today" not in days.columns
+
+
+def test_where_the_numbers_of_the_days_before_come_from(hospital, run):
+    """Yesterday's of stay 20: none, measured, carried, measured; of stay 1, a single day: none."""
+    a_stay_of_four_days(hospital)
+    _, flow = run(hospital, state="before")
+    origins = {name: [counts(flow, name)[kind] for kind in ORIGINS] for name in ("heart_rate", "sodium")}
+    assert origins == {"heart_rate": [2, 1, 2], "sodium": [0, 0, 5]}
 
 
 SPELLS = [
@@ -268,6 +279,28 @@ def test_twenty_days_at_most(hospital, run):
     assert days["heart_rate_today"].to_list() == [50.0 + day for day in range(1, 21)]
     assert (flow["days"]["kept"], flow["days"]["beyond"]) == (21, 5)
     assert counts(flow, "heart_rate")["mean"] == pytest.approx((76 + 60.5 * 20) / 21, abs=1e-4)  # without later days
+
+
+def test_only_what_the_table_rests_on_is_counted(hospital, run):
+    """Of stay 20 days 1 to 20 are kept, of stay 30, which had no treatment, none, of stay 40 the only one."""
+    for subject, (last, treated) in enumerate([(22, True), (2, False), (1, True)], start=2):
+        hospital.patient(subject)
+        hospital.stay(subject, 10 * subject, "2150-03-01 00:00:00", f"2150-03-{last:02} 23:00:00")
+        if treated:
+            hospital.drug(subject, "2150-03-01", "2150-03-01")
+        for day in range(1, last + 1):
+            for hour, (number, error) in enumerate([(80, 0), (80, 1), ("", 0), ("text", 0), (3000, 0), (90, 0)]):
+                hospital.chart(subject, 211, f"2150-03-{day:02} {hour:02}:00:00", number, error=error)
+            hospital.chart(subject, 211, f"2150-03-{day:02} 05:00:00", 90)  # repeats the last
+            hospital.chart(subject, 676, f"2150-03-{day:02} 05:00:00", 98.6)  # Fahrenheit
+    table, flow = run(hospital)
+    assert table["stay"].to_list() == [1, *[20] * 20, 40]
+    heart, days = counts(flow, "heart_rate"), 21
+    for fate in ("marked wrong", "empty", "not a number", "implausible", "repeated"):
+        assert heart[fate] == days
+    assert heart["used"] == 2 * days + 1  # one in stay 1
+    assert counts(flow, "temperature")["unit mended"] == days
+    assert counts(flow, "temperature")["used"] == days + 1
 
 
 def test_the_schema_reads_the_table(hospital, run, tmp_path):
@@ -629,6 +662,59 @@ def test_the_database_reaches_nothing_but_its_folders(hospital, tmp_path):
     assert not (tmp_path / "written.csv").exists()
 
 
+def test_no_small_count_follows_by_subtraction():
+    """The largest part says what it can if every small one is 9; a total that is small itself says nothing."""
+
+    def printed(total, *counts):
+        return [str(count) for count in parts(Count(total), counts)]
+
+    assert printed(611, 587, 8, 16) == ["≥ 586", "< 10", "16"]
+    assert printed(8000, 0, 1, 1, 7998) == ["0", "< 10", "< 10", "≥ 7,982"]
+    assert printed(30, 14, 16) == ["14", "16"]
+    assert printed(30, 30, 0) == ["30", "0"]
+    assert printed(5, 3, 2) == ["< 10", "< 10"]
+    assert printed(18, 9, 9) == ["≥ 9", "< 10"]
+    assert printed(10, 4, 3, 3) == ["≥ 1", "< 10", "< 10"]
+    assert [str(count) for count in parts(Count(97, 91), (60, 37))] == ["≥ 54", "37"]  # 97 is not to be told
+
+
+@pytest.mark.parametrize("total", [*range(10, 31), 100])
+def test_every_small_count_is_possible(total):
+    """The same is printed whatever the small one is."""
+    for small in range(1, 10):
+        printed = {str(count) for count in parts(Count(total), (total - small, small))}
+        assert printed == {"< 10", f"≥ {total - 9}"}
+
+
+def test_steps_after_a_small_one_are_bounds():
+    def printed(total, *left):
+        return [(str(removed), str(count)) for removed, count in chain(Count(total), left)]
+
+    assert printed(136, 136, 133, 107, 104) == [("0", "136"), ("< 10", "≥ 127"), ("26", "≥ 101"), ("< 10", "≥ 92")]
+    assert printed(136, 133, 30) == [("< 10", "≥ 127"), ("≥ 97", "30")]  # most are gone: what is left may be told
+    assert printed(40, 5, 3) == [("≥ 31", "< 10"), ("< 10", "< 10")]
+    assert [str(count) for count in within(Count(100), (100, 97, 95, 78, 0))] == ["100", "≥ 91", "≥ 91", "78", "0"]
+
+
+def test_the_flow_hides_what_could_be_subtracted(hospital, tmp_path):
+    """12 patients, 3 of them children. On 15 days, the heart rate was measured on 9 and is carried forward on 6."""
+    for subject in range(2, 13):
+        hospital.patient(subject, "2149-01-01 00:00:00" if subject < 5 else "2100-01-01 00:00:00")
+        hospital.stay(subject, subject, "2150-03-01 00:00:00", f"2150-03-{1 + (subject > 6):02} 23:00:00")
+        hospital.drug(subject, "2150-03-01", "2150-03-01")
+        hospital.chart(subject, 211, "2150-03-01 11:00:00", 80)
+    lines = str(extract(hospital.write(tmp_path / "source"), 4, tmp_path / "a.parquet", accept_incomplete=True))
+    [entry, *_, young, _, _, _] = [line.split() for line in lines.splitlines()[1:8]]
+    assert entry[-3:] == ["0", "12", "12"]
+    assert young[-6:] == ["<", "10", "≥", "3", "≥", "3"]
+    assert "days (decisions): 15; 0 after day 20" in lines
+    assert "action of the day: none < 10, antibiotics ≥ 1, ventilation < 10, both 0" in lines
+    heads, heart = (next(line for line in lines.splitlines() if word in line) for word in ("empty", "heart_rate"))
+    assert heads.endswith("used days measured days carried forward days at cohort mean")
+    assert len(heads) == len(heart)
+    assert heart.split()[-5:] == ["≥", "6", "<", "10", "0"]
+
+
 def test_small_counts_are_not_printed(hospital, tmp_path, capsys):
     assert [shown(number) for number in (0, 1, 9, 10, 12345)] == ["0", "< 10", "< 10", "10", "12,345"]
     from sbil.cli.clinical import Mimic3, run
@@ -685,6 +771,9 @@ def test_the_demo(tmp_path):
     assert cohort.flow["edition"] == "demo of v1.4"
     assert [(step["left"], step["patients"]) for step in cohort.flow["stays"]][-1] == (110, 81)
     assert cohort.flow["days"]["actions"] == {"none": 76, "antibiotics": 219, "ventilation": 69, "both": 247}
+    assert counts(cohort.flow, "heart_rate")["used"] == 12_925  # of 110 stays' first 20 days; 15,376 in all 136 stays
+    for row in cohort.flow["covariates"]:
+        assert sum(row[kind] for kind in ORIGINS) == 611
     table = pl.read_parquet(cohort.path)
     assert table.shape == (611, 60)
     for row in rows_of("covariates.csv"):

@@ -146,6 +146,20 @@ def test_the_flow_is_written(tmp_path):
     assert "        < 10  kept" in str(cohort)
 
 
+def test_the_flow_hides_what_could_be_subtracted(tmp_path):
+    """20 stays, one of them empty; 18 have 12 windows and are ventilated in the first, one has 1 and is not."""
+    full = [record(number, "01:00,MechVent,1", "47:59,HR,60") for number in range(1, 19)]
+    cohort, _ = written(tmp_path, *full, record(19, "01:00,HR,70"), record(20, admission=ADMISSION[:4]))
+    assert cohort.flow["stays"]["kept"] == 19
+    lines = [line.split() for line in str(cohort).splitlines()]
+    assert ["20", "read"] in lines
+    assert ["<", "10", "without", "any", "measurement"] in lines
+    assert ["≥", "11", "kept"] in lines
+    assert ["≥", "2", "ever", "ventilated"] in lines  # 11 less 9
+    assert [str(18 * 12 + 1), "kept"] in lines
+    assert not any("after the last entry" in line for line in str(cohort).splitlines())
+
+
 # What is left out.
 
 

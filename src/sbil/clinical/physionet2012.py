@@ -34,7 +34,7 @@ import numpy as np
 import polars as pl
 
 from sbil import files
-from sbil.clinical.counts import shown
+from sbil.clinical.counts import Count, parts, within
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
 from sbil.version import __version__
@@ -87,9 +87,37 @@ class Cohort(NamedTuple):
     def __str__(self) -> str:
         """The flow, for a terminal."""
         lines = []
-        for title in ("stays", "windows", "cells of the series", "left out", "implausible values removed"):
-            lines += [title, *(f"{shown(count):>12}  {what}" for what, count in self.flow[title].items()), ""]
+        for title, counts in _printed(self.flow).items():
+            lines += [title, *(f"{count!s:>12}  {what}" for what, count in counts.items()), ""]
         return "\n".join(lines).rstrip()
+
+
+def _printed(flow: dict[str, Any]) -> dict[str, dict[str, Count]]:
+    """The flow's counts so that no small one follows from those beside it.
+
+    How many windows are left out is in the file alone: with those kept it would tell the stays kept, 48 hours each.
+    """
+    stays, windows, cells = flow["stays"], flow["windows"], flow["cells of the series"]
+    reasons = [name for name in stays if name.startswith(("that", "without"))]
+    *removed, kept = parts(Count(stays["read"]), [*(stays[name] for name in reasons), stays["kept"]])
+    [ever] = within(kept, [stays["ever ventilated"]])
+    [ventilated] = within(Count(windows["kept"]), [windows["ventilated"]])
+    apart = "not ventilated between two that are"
+    filled = parts(Count(windows["kept"] * len(series())), list(cells.values()))
+    return {
+        "stays": {
+            "read": Count(stays["read"]),
+            **dict(zip(reasons, removed, strict=True)),
+            "kept": kept,
+            "ever ventilated": ever,
+        },
+        "windows": {"kept": Count(windows["kept"]), "ventilated": ventilated, apart: Count(windows[apart])},
+        "cells of the series": dict(zip(cells, filled, strict=True)),
+        **{
+            title: {what: Count(count) for what, count in flow[title].items()}
+            for title in ("left out", "implausible values removed")
+        },
+    }
 
 
 def _rules() -> str:

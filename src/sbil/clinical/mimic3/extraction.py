@@ -197,15 +197,18 @@ def _step(database: Database, words: str, left: str, removed: int | None = None)
 
 
 def _build(database: Database, actions: int, state: State, parts: int) -> dict[str, Any]:
-    """Every covariate on every day, with the counts of what was used, removed and filled."""
+    """Every covariate on every day, with the counts of what was used, removed and filled on the days kept."""
     database.table("means", rule("means.sql"), days=DAYS)
     never = database.rows("SELECT covariate FROM covariates ANTI JOIN means USING (covariate) ORDER BY covariate")
     if never:
         raise UserError(f"'{never[0][0]}' was never measured in the whole cohort; are CHARTEVENTS and LABEVENTS whole?")
     database.parts("filled", rule("filled.sql"), parts, days=DAYS, shift=int(state == "before"))
-    verdicts = _nested(database.rows("SELECT covariate, verdict, count(*) FROM measurements GROUP BY ALL"))
+    on_kept_days = "(SELECT icustay_id, day FROM days WHERE number <= $days) USING (icustay_id, day)"
+    judged = f"(SELECT *, charttime::DATE AS day FROM measurements) JOIN {on_kept_days}"
+    verdicts = _nested(database.rows(f"SELECT covariate, verdict, count(*) FROM {judged} GROUP BY ALL", days=DAYS))
     origins = _nested(database.rows("SELECT covariate, origin, count(*) FROM filled GROUP BY ALL"))
-    used = dict(database.rows("SELECT covariate, sum(used)::BIGINT FROM daily GROUP BY ALL"))
+    summed = f"SELECT covariate, sum(used)::BIGINT FROM daily JOIN {on_kept_days} GROUP BY ALL"
+    used = dict(database.rows(summed, days=DAYS))
     limits = {row["covariate"]: row for row in rows_of("covariates.csv")}
     means = dict(database.rows("SELECT covariate, mean FROM means"))
     covariates = []

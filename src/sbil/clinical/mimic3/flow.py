@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sbil.clinical.counts import shown
+from sbil.clinical.counts import Count, chain, parts, shown, within
+
+MEASUREMENTS = ("marked wrong", "empty", "not a number", "implausible", "unit mended", "repeated", "used")
+DAYS = {"measured": "days measured", "carried forward": "days carried forward", "cohort mean": "days at cohort mean"}
+HEADS = (*MEASUREMENTS, *DAYS.values())
+WIDTHS = [max(len(head), 9) for head in HEADS]
 
 
 def as_text(flow: dict[str, Any]) -> str:
@@ -15,26 +20,35 @@ def as_text(flow: dict[str, Any]) -> str:
 
 def _stays(flow: dict[str, Any]) -> Iterable[str]:
     yield f"{'':58} {'removed':>9} {'stays':>9} {'patients':>9}"
-    for step in flow["stays"]:
-        removed = shown(step["removed"]) if step["removed"] is not None else ""
-        yield f"{step['step']:58} {removed:>9} {shown(step['left']):>9} {shown(step['patients']):>9}"
+    steps = flow["stays"]
+    left, patients = ([step[name] for step in steps] for name in ("left", "patients"))
+    stays = chain(Count(left[0] + steps[0]["removed"]), left)
+    for step, (removed, stay), patient in zip(steps, stays, within(Count(patients[0]), patients), strict=True):
+        yield f"{step['step']:58} {removed!s:>9} {stay!s:>9} {patient!s:>9}"
 
 
 def _days(flow: dict[str, Any]) -> Iterable[str]:
     days = flow["days"]
     kept, beyond = shown(days["kept"]), shown(days["beyond"])
     yield f"days (decisions): {kept}; {beyond} after day {days['most']} of a stay left out"
-    yield "action of the day: " + ", ".join(f"{name} {shown(count)}" for name, count in days["actions"].items())
+    actions = zip(days["actions"], parts(Count(days["kept"]), list(days["actions"].values())), strict=True)
+    yield "action of the day: " + ", ".join(f"{name} {count}" for name, count in actions)
     prescriptions = flow["prescriptions"]
     yield (
-        f"antibiotics prescribed: {shown(prescriptions['rows'])} rows; {shown(prescriptions['not systemic'])} by a "
-        f"route that is not systemic and {shown(prescriptions['no dates'])} without sound dates left out"
+        f"antibiotics in PRESCRIPTIONS, of all patients: {shown(prescriptions['rows'])} rows; "
+        f"{shown(prescriptions['not systemic'])} by a route that is not systemic and "
+        f"{shown(prescriptions['no dates'])} without sound dates left out"
     )
 
 
 def _covariates(flow: dict[str, Any]) -> Iterable[str]:
-    columns = ("marked wrong", "empty", "not a number", "implausible", "unit mended", "repeated", "used")
-    of_days = ("measured", "carried forward", "cohort mean")
-    yield f"{'':24} " + " ".join(f"{name:>15}" for name in (*columns, *(f"days {name}"[:15] for name in of_days)))
+    whose = {"today": "today's", "before": "yesterday's"}[flow["settings"]["state"]]
+    yield f"measurements on the days (decisions) above by what became of them, and these days by what {whose} number is"
+    yield _line("", HEADS)
     for row in flow["covariates"]:
-        yield f"{row['covariate']:24} " + " ".join(f"{shown(row[name]):>15}" for name in (*columns, *of_days))
+        of_days = parts(Count(flow["days"]["kept"]), [row[name] for name in DAYS])
+        yield _line(row["covariate"], [*(shown(row[name]) for name in MEASUREMENTS), *map(str, of_days)])
+
+
+def _line(name: str, cells: Iterable[str]) -> str:
+    return f"{name:24} " + " ".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
