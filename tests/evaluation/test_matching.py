@@ -65,7 +65,7 @@ def learned(d: Decided) -> dict[str, float]:
         "accuracy": sk.accuracy_score(a, chosen),
         "balanced_accuracy": balanced,
         "auc": np.mean([sk.roc_auc_score(a == k, p[:, k]) for k in present]) if one else np.nan,
-        "apr": np.mean([sk.average_precision_score(a == k, p[:, k]) for k in present]),
+        "apr": np.mean([sk.average_precision_score(a == k, p[:, k]) for k in present]) if one else np.nan,
         "log_loss": sk.log_loss(a, p, labels=labels),
         "brier": sk.brier_score_loss(a, p, labels=labels, scale_by_half=False),
         "ece": gap,
@@ -204,11 +204,29 @@ def test_one_episode_has_no_interval():
         assert np.isnan([low, high]).all()
 
 
-def test_one_action_has_no_auc():
+def test_one_action_has_no_areas():
+    """Any order of decisions that all took it is right."""
     d = random()._replace(actions=np.zeros(60, int))
-    found = intervals(d, 20).metrics
-    assert np.isnan(found["auc"]).all()
-    assert found["apr"] == (1.0, 1.0, 1.0)
+    found, (first, *_) = intervals(d, 20).metrics, per_action(d)
+    assert np.isnan([found["auc"], found["apr"]]).all()
+    assert np.isnan([first.auc, first.apr]).all()
+    assert first.recall == found["accuracy"].value
+
+
+def test_resamples_of_one_action_do_not_count():
+    """Of two episodes, with one action each, half of the resamples have both; all of these score the same."""
+    d = Decided(np.array([[0.6, 0.4], [0.3, 0.7], [0.8, 0.2]]), np.array([0, 1, 1]), np.array([0, 1, 1]))
+    apr = (1 / 2 + (1 + 2 / 3) / 2) / 2  # action 0 is second of three; action 1 first and third
+    assert intervals(d, 50).metrics["apr"] == pytest.approx((apr, apr, apr))
+
+
+def test_folds_of_one_action_do_not_count():
+    """Action 0 is second of three in the first fold; in the second everyone took it."""
+    chance = np.array([0.6, 0.3, 0.8, 0.1, 0.2])
+    d = Decided(np.stack([chance, 1 - chance], axis=1), np.array([0, 1, 1, 0, 0]), np.arange(5))
+    rows = per_action(d._replace(folds=np.array([0, 0, 0, 1, 1])))
+    assert [row.apr for row in rows] == pytest.approx([1 / 2, (1 + 2 / 3) / 2])
+    assert [row.auc for row in rows] == pytest.approx([1 / 2, 1 / 2])
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():

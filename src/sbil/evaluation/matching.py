@@ -117,7 +117,8 @@ def scores(decided: Decided) -> dict[str, float]:
     do not rank decisions. log_loss: probabilities are clipped by the precision of their type. brier: the
     sum over actions of squared errors, 0 to 2. ece: the expected calibration error of the most probable action in 15
     bins of equal width.
-    Actions that were never taken are left out of averages over actions; what is not defined is not a number.
+    Actions that were never taken are left out of averages over actions; what is not defined is not a number. Where all
+    decisions took one action there is nothing to rank: neither auc nor, unlike in scikit-learn, apr is defined.
     """
     prepared = _Prepared.of(decided)
     return {name: float(value[0]) for name, value in prepared.under(np.ones((1, prepared.units))).items()}

@@ -61,13 +61,13 @@ def numbered(units: np.ndarray) -> tuple[np.ndarray, int]:
 class Areas(NamedTuple):
     """Areas under the ROC curve and the precision-recall curve (average precision), [resamples] each.
 
-    Not a number where there is no positive row, or, for the first, nothing but positive rows.
+    Not a number where there is no positive row, or nothing but positive rows: then there is nothing to rank.
     """
 
     roc: np.ndarray
     precision: np.ndarray
     pairs: np.ndarray  # of a positive and another row, which the first area is a mean over
-    positives: np.ndarray  # which the second is a mean over
+    positives: np.ndarray  # which the second is a mean over: those beside which there are others
 
     @classmethod
     def together(cls, parts: Sequence["Areas"]) -> "Areas":
@@ -126,7 +126,8 @@ class Ranking(NamedTuple):
         with np.errstate(invalid="ignore"):
             precision = np.where(hits > 0, found_end / seen_end, 0.0)
             roc = (hits * (negatives[:, None] - wrong / 2)).sum(axis=1) / pairs
-            return Areas(roc, (hits * precision).sum(axis=1) / positives, pairs, positives)
+            average = np.where(negatives > 0, (hits * precision).sum(axis=1) / positives, np.nan)
+        return Areas(roc, average, pairs, np.where(negatives > 0, positives, 0.0))
 
 
 class Sums(NamedTuple):
