@@ -1,5 +1,7 @@
 """A policy changed in every byte, one at a time, and loaded each time: refused, or the same policy, and nothing is run.
 
+What is loaded must be the same in everything, not in its numbers alone: only white space may change unseen.
+
     python tests/tampering.py POLICY COPY
 
 Prints one line of JSON: how many changes were refused and loaded, and every fault. Python itself reports what it is
@@ -67,6 +69,17 @@ def numbers(policy: Policy) -> list[bytes]:
     return [np.asarray(array).tobytes() for array in (*arrays, policy.energies)]
 
 
+def words(policy: Policy) -> dict[str, Any]:
+    """All that it is beside its numbers, by name."""
+    return {
+        "temperature": policy.temperature,
+        "observation names": policy.observation_names,
+        "action names": policy.action_names,
+        "schema": policy.schema and policy.schema.as_json(),  # the values that fill gaps among it
+        "provenance": policy.provenance,
+    }
+
+
 def fault(policy: Policy, original: Policy, seen: np.ndarray) -> str | None:
     """What is wrong with a policy that a changed file gave, if anything."""
     probabilities = policy.probabilities(seen)
@@ -74,8 +87,9 @@ def fault(policy: Policy, original: Policy, seen: np.ndarray) -> str | None:
         return f"probabilities of shape {probabilities.shape}"
     if not np.isfinite(probabilities).all():
         return f"probabilities that are not finite, at temperature {policy.temperature}"
-    if len(policy.observation_names) != len(original.observation_names):
-        return "another number of observations"
+    for name, value in words(original).items():
+        if words(policy)[name] != value:
+            return f"another {name}"
     return None if numbers(policy) == numbers(original) else "other weights"
 
 

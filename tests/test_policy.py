@@ -23,6 +23,7 @@ from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
 from sbil.networks import MLP, Dense
 from sbil.policy import DESCRIPTION, WEIGHTS, Policy, Standardisation
+from sbil.policy.folder import SEAL, sealed
 
 RNG = np.random.default_rng(0)
 OBSERVATIONS = RNG.normal(size=(50, 4)).astype(np.float32)
@@ -198,10 +199,63 @@ def test_everything_a_policy_is_comes_back(tmp_path):
 def test_a_folder_of_the_first_format_is_still_read(copy):
     tensors = tensors_of(copy)
     del tensors["energies"]
-    rewrite(copy, tensors=tensors, version=1, temperature=..., energies=..., schema=...)
+    rewrite(copy, tensors=tensors, version=1, temperature=..., energies=..., schema=..., sha256=...)
     loaded = Policy.load(copy)
     assert (loaded.temperature, loaded.energies, loaded.schema) == (1, None, None)
     np.testing.assert_array_equal(loaded.logits(OBSERVATIONS), make(hidden=(5,)).logits(OBSERVATIONS))
+
+
+def test_a_folder_without_a_hash_of_its_entries_is_still_read(copy):
+    """The format before it; there, and only there, an entry may be changed unseen."""
+    rewrite(copy, version=2, sha256=..., temperature=2.5)
+    assert Policy.load(copy).temperature == 2.5
+    for changes in ({"version": 2}, {"sha256": ...}):
+        make(hidden=(5,)).save(copy, overwrite=True)
+        rewrite(copy, **changes)
+        assert "damaged" in refused(Policy.load, copy)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"temperature": 1.0', '"temperature": 1.5'),
+        ('"fill": 0.5', '"fill": 0.6'),
+        ('"unit": "m"', '"unit": "k"'),
+        ('"seed": 3', '"seed": 4'),
+        ('"version": 3', '"version": 2'),
+    ],
+)
+def test_an_entry_changed_by_hand_is_refused(tmp_path, old, new):
+    tabular().save(tmp_path / "policy")
+    text = (tmp_path / "policy" / DESCRIPTION).read_text()
+    assert text.count(old) == 1
+    (tmp_path / "policy" / DESCRIPTION).write_text(text.replace(old, new))
+    assert "the folder is damaged" in refused(Policy.load, tmp_path / "policy")
+
+
+def test_actions_that_were_swapped_are_refused(tmp_path):
+    """In the list of names and in the schema alike, so that everything fits but the hash."""
+    tabular().save(tmp_path / "policy")
+    text = (tmp_path / "policy" / DESCRIPTION).read_text()
+    swapped = text.replace('"left"', '"?"').replace('"right"', '"left"').replace('"?"', '"right"')
+    (tmp_path / "policy" / DESCRIPTION).write_text(swapped)
+    assert "hash differs" in refused(Policy.load, tmp_path / "policy")
+    (tmp_path / "policy" / DESCRIPTION).write_text(json.dumps(sealed(json.loads(swapped))))  # it is no signature
+    assert Policy.load(tmp_path / "policy").action_names == ("right", "stay", "left")
+
+
+def test_white_space_says_nothing(copy):
+    """An editor or a checkout may change line ends."""
+    (copy / DESCRIPTION).write_bytes((copy / DESCRIPTION).read_bytes().replace(b"\n", b"\r\n"))
+    assert Policy.load(copy).action_names == ("left", "stay", "right")
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "policy").mkdir()
+    make(hidden=(5,)).save(tmp_path / "policy")
+    assert Policy.load(tmp_path / "policy").action_names == ("left", "stay", "right")
+    with pytest.raises(UserError, match="exists already"):
+        make(1, hidden=(5,)).save(tmp_path / "policy")
 
 
 def test_an_energy_of_its_own_comes_back(tmp_path):
@@ -312,7 +366,7 @@ def description_of(path):
 
 
 def rewrite(path, tensors=None, weights=None, **changes):
-    """Write other weights with the right hash, and other entries of the description; `...` removes one."""
+    """Write other weights and other entries of the description with the right hashes; `...` removes an entry."""
     if tensors is not None:
         weights = safetensors.numpy.save(tensors)
     description = description_of(path)
@@ -321,6 +375,8 @@ def rewrite(path, tensors=None, weights=None, **changes):
         description["weights_sha256"] = hashlib.sha256(weights).hexdigest()
     description.update(changes)
     description = {name: value for name, value in description.items() if value is not ...}
+    if SEAL in description and SEAL not in changes:
+        description = sealed(description)
     (path / DESCRIPTION).write_text(json.dumps(description))
 
 
@@ -336,7 +392,7 @@ def test_the_copy_is_good(copy):
 
 NETWORK = {"kind": "mlp", "sizes": [4, 5, 3], "activation": "elu"}
 ENTRIES = {
-    "newer version": {"version": 3},
+    "newer version": {"version": 4},
     "version 0": {"version": 0},
     "version of truth": {"version": True},
     "version of text": {"version": "1\n2"},
@@ -373,10 +429,12 @@ ENTRIES = {
     "schema with a stranger": {"schema": {**SCHEMA.as_json(), "stranger": 1}},
     "wrong hash": {"weights_sha256": "0" * 64},
     "hash of a number": {"weights_sha256": 0},
+    "wrong hash of the entries": {"sha256": "0" * 64},
+    "number for the hash of the entries": {"sha256": 0},
     "provenance of a list": {"provenance": []},
     **{f"no {name}": {name: ...} for name in (
         "format", "version", "network", "observation_names", "action_names",
-        "standardised", "temperature", "energies", "schema", "weights_sha256", "provenance",
+        "standardised", "temperature", "energies", "schema", "weights_sha256", "provenance", "sha256",
     )},
 }  # fmt: skip
 
@@ -522,7 +580,7 @@ def test_hostile_descriptions_are_refused(copy, text):
 
 def test_keys_given_twice_are_refused(copy):
     text = (copy / DESCRIPTION).read_text()
-    (copy / DESCRIPTION).write_text(text.replace('"version": 2', '"version": 2, "version": 2'))
+    (copy / DESCRIPTION).write_text(text.replace('"version": 3', '"version": 3, "version": 3'))
     refused(Policy.load, copy)
     inner = text.replace('"kind": "mlp"', '"kind": "cnn", "kind": "mlp"')
     assert inner != text
@@ -599,7 +657,7 @@ def test_entries_of_any_json_do_no_harm(folder, data):
     description = description_of(path)
     where = data.draw(st.sampled_from([description, description["network"]]))
     where[data.draw(st.sampled_from(sorted(where)))] = data.draw(JSON)
-    (path / DESCRIPTION).write_text(json.dumps(description))
+    (path / DESCRIPTION).write_text(json.dumps(sealed(description) if data.draw(st.booleans()) else description))
     loads_or_is_refused(path)
 
 

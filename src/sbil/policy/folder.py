@@ -1,7 +1,8 @@
 """The folder a policy is kept in: `policy.json` says what it is, `weights.safetensors` holds its arrays.
 
-Loading runs no code, checks the weights against the hash and shapes that policy.json declares, and refuses anything
-else.
+Loading runs no code, checks the weights against the hash and shapes that policy.json declares, and policy.json against
+the hash of its own entries, and refuses anything else. The hashes find damage, and an entry changed by hand; they are
+no signature: whoever means to deceive can write them anew.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from sbil.networks import ACTIVATIONS, MLP, ConvNet, Dense, Kernel, Network, see
 from sbil.policy.policy import Policy
 
 FORMAT = "sbil-policy"
-VERSION = 2
+VERSION = 3
 FIRST = 1  # the format before temperature, energies and schema; it is still read
+UNSEALED = 2  # the last format without the hash of policy.json itself; it is still read, and believed
 DESCRIPTION = "policy.json"
 WEIGHTS = "weights.safetensors"
 KNOWN = ("README.md", "metrics.csv")  # what may lie beside them and is replaced with them
+SEAL = "sha256"  # the entry of policy.json that is the hash of all others
 LARGEST_DESCRIPTION = 1 << 20
 LARGEST_WIDTH = 1 << 20
 ENERGIES = 1001  # quantiles of the training states' energies
@@ -51,6 +54,8 @@ def save(policy: Policy, path: Path, overwrite: bool, extra: Mapping[str, bytes]
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "provenance": dict(policy.provenance),
     }
+    if path.is_dir() and not any(path.iterdir()):
+        overwrite = True  # there is nothing to lose
     if overwrite and path.is_dir():
         strange = sorted({entry.name for entry in path.iterdir()} - {DESCRIPTION, WEIGHTS, *KNOWN, *extra})
         if strange:
@@ -59,8 +64,23 @@ def save(policy: Policy, path: Path, overwrite: bool, extra: Mapping[str, bytes]
         for name, content in extra.items():
             files.write_bytes(folder / name, content)
         files.write_bytes(folder / WEIGHTS, weights)
-        text = json.dumps(description, indent=2, sort_keys=True, allow_nan=False)
+        text = json.dumps(sealed(description), indent=2, sort_keys=True, allow_nan=False)
         files.write_text(folder / DESCRIPTION, text + "\n")
+
+
+def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of policy.json with the hash of all others: of their JSON, keys in order and without white space."""
+    entries = {name: value for name, value in description.items() if name != SEAL}
+    entries = json.loads(json.dumps(entries))  # as they are read again: keys are text, tuples are lists
+    text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
+    return {**entries, SEAL: hashlib.sha256(text.encode()).hexdigest()}
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is one of those that a policy folder is made of."""
+    folder = path.parent
+    own = (folder / name for name in (DESCRIPTION, WEIGHTS, *KNOWN))
+    return (folder / DESCRIPTION).exists() and path.exists() and any(p.exists() and p.samefile(path) for p in own)
 
 
 def load(path: Path) -> Policy:
@@ -200,6 +220,8 @@ def _description(path: Path) -> dict[str, Any]:
     for what, good in _conditions(description).items():
         if not good:
             raise UserError(f"{DESCRIPTION}: {what} is missing or wrong; the folder is damaged.")
+    if description["version"] > UNSEALED and sealed(description)[SEAL] != description[SEAL]:
+        raise UserError(f"{DESCRIPTION} was changed after it was written (hash differs); the folder is damaged.")
     return description
 
 
@@ -215,6 +237,7 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
     ends = (sizes[0], sizes[-1]) if sizes and good_sizes else (None, None)
     images = network.get("kind") == "conv"
     good_images = not images or (good_sizes and _sound_convolutions(network))
+    counts = 11 + (description["version"] > UNSEALED), (5 if images else 3) + ("level" in network)
     return {
         "the network's kind": network.get("kind") in ("mlp", "conv"),
         "the list of convolutions": good_images,
@@ -229,7 +252,8 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         "the schema": "schema" in description,
         "the hash of the weights": isinstance(description.get("weights_sha256"), str),
         "the provenance": _sound_provenance(description.get("provenance")),
-        "the list of entries": len(description) == 11 and len(network) == (5 if images else 3) + ("level" in network),
+        "its own hash": description["version"] <= UNSEALED or isinstance(description.get(SEAL), str),
+        "the list of entries": (len(description), len(network)) == counts,
     }
 
 

@@ -40,6 +40,8 @@ def export(policy: Policy, path: Path, overwrite: bool = False) -> None:
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder; name a file to write the policy to.")
+    if folder.is_part(path):
+        raise UserError(f"{path} is a part of the policy in {path.parent}, and is not replaced; choose another file.")
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; choose another file, or replace it with --overwrite.")
     files.write_bytes(path, as_bytes(policy))
