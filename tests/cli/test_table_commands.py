@@ -330,6 +330,39 @@ def test_export(policy, folder, capsys):
     assert "not a policy folder" in refusal(capsys, "show", empty)
 
 
+def test_nothing_that_is_read_is_replaced(table, policy, folder, capsys):
+    """Not even with --overwrite, and by whatever name it is called."""
+    mine = folder / "mine.csv"
+    mine.write_bytes(table.read_bytes())
+    schema = folder / "mine.json"
+    schema.write_text(json.dumps({"action": "treat"}))
+    (folder / "linked.csv").symlink_to(mine)
+    before = {path: path.read_bytes() for path in (mine, schema, *policy.iterdir())}
+    compare = ("compare", "--data", mine, "--algorithms", "bc", "--folds", "2", "--updates", "1", *ROLES, *MORE)
+    predict, export = ("predict", policy, "--overwrite", "--data"), ("export", policy, "--overwrite", "--onnx")
+    refusals = [
+        (*predict, mine, "--out", mine),
+        (*predict, folder / "linked.csv", "--out", mine),
+        (*predict, folder / "min*.csv", "--out", folder / ".." / folder.name / "mine.csv"),
+        (*predict, mine, "--out", policy / "metrics.csv"),
+        (*compare, "--overwrite", "--out", mine),
+        (*compare[:3], "--schema", schema, "--overwrite", "--out", schema),
+        (*compare, "--overwrite", "--out", policy / "policy.json"),
+        *((*export, policy / name) for name in ("weights.safetensors", "policy.json", "README.md", "metrics.csv")),
+    ]
+    for words in refusals:
+        assert "is not replaced" in refusal(capsys, *words)
+    assert "--overwrite" in refusal(capsys, *compare, "--out", schema)
+    assert "is a folder" in refusal(capsys, *compare, "--out", folder)
+    assert {path: path.read_bytes() for path in before} == before
+    for name in ("metrics.csv", "README.md"):
+        (folder / name).write_text("mine")  # elsewhere they are files as any other
+    run(*predict, mine, "--out", folder / "metrics.csv")
+    run(*compare, "--out", schema, "--overwrite")
+    capsys.readouterr()
+    assert json.loads(schema.read_text())["folds"] == 2
+
+
 def test_demonstrations_go_to_minari_and_come_back(table, folder, capsys):
     pytest.importorskip("h5py")
     words = ("demos", "export", table, *ROLES, *MORE, "--minari", "wards/stays-v0", "--folder", folder / "datasets")

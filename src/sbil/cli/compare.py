@@ -28,6 +28,8 @@ class Command(Table):
     """Seed of the folds and of training."""
     out: Path | None = None
     """Write the table as JSON here as well."""
+    overwrite: bool = False
+    """Replace that file if it exists."""
     json: bool = False
     """Print the result as JSON."""
 
@@ -35,6 +37,7 @@ class Command(Table):
 def run(command: Command) -> None:
     """Cross-validate and print."""
     from sbil import algorithms, files
+    from sbil.cli.outputs import must_be_free
     from sbil.cli.progress import bar
     from sbil.cli.scores import rows, show
     from sbil.errors import UserError
@@ -47,6 +50,8 @@ def run(command: Command) -> None:
         )
     for name in names:
         algorithms.get(name)
+    if command.out:
+        must_be_free("--out", command.out, command.overwrite, (command.data, command.schema, command.exclude))
     data = load(command.data, command)
     with bar(1, f"{command.folds} folds of {len(data)} episodes") as advance:
         found = cross_validate(

@@ -45,14 +45,14 @@ class Command:
 def run(command: Command) -> None:
     """Read, decide, write, and count what is unfamiliar."""
     from sbil import files
+    from sbil.cli.outputs import must_be_free
     from sbil.demonstrations import read_observations
     from sbil.errors import UserError
     from sbil.policy import Policy
 
     if command.out.suffix not in (".csv", ".parquet"):
         raise UserError(f"--out {command.out}: the table is written as .csv or .parquet; name such a file.")
-    if command.out.exists() and not command.overwrite:
-        raise UserError(f"{command.out} exists already; choose another --out, or replace it with --overwrite.")
+    must_be_free("--out", command.out, command.overwrite, (command.data,))
     if not 0 <= command.unfamiliar <= 100:
         raise UserError(f"--unfamiliar is a percentile from 0 to 100. Got {command.unfamiliar}.")
     policy = Policy.load(command.policy)
