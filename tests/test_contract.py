@@ -6,6 +6,8 @@ Runs side by side and single runs are compared to 1e-6; where the same program r
 
 import ast
 import dataclasses
+import json
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -21,6 +23,7 @@ from sbil.algorithms import ALGORITHMS
 from sbil.dataset import Dataset, Rows, make_dataset, spec_of
 from sbil.errors import UserError
 from sbil.training import pick, train, train_many
+from sbil.version import RESULTS
 
 UPDATES = 8
 RUNS = 3  # not a multiple of the number of devices
@@ -315,6 +318,26 @@ def test_nothing_is_compiled_twice(learner, compilations):
     learner.train_many()
     learner.train_many(config, other, keys)
     assert compilations == []
+
+
+GOLDEN = Path(__file__).with_name("golden.json")
+
+
+def test_the_same_command_gives_the_same_numbers(case, request):
+    """What training gave when the numbers were last meant to change (`RESULTS` in version.py, and the changelog).
+
+    SBIL_GOLDEN=write pytest tests/test_contract.py -k same_command   after RESULTS was raised
+    """
+    name = request.node.callspec.params["case"]
+    leaves = jax.tree.leaves(case.trained.states.network)
+    found = [[float(np.abs(leaf).mean()), float(np.square(leaf).mean())] for leaf in leaves]
+    golden = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    if os.environ.get("SBIL_GOLDEN") == "write":
+        numbers = golden["numbers"] if golden.get("results") == RESULTS else {}
+        GOLDEN.write_text(json.dumps({"results": RESULTS, "numbers": {**numbers, name: found}}, indent=1) + "\n")
+    else:
+        assert golden["results"] == RESULTS, "raised: write the numbers anew"
+        np.testing.assert_allclose(found, golden["numbers"][name], rtol=1e-4, err_msg="raise RESULTS in version.py")
 
 
 @pytest.fixture

@@ -1,0 +1,36 @@
+"""Files that earlier versions wrote are read, and say what they said. None is ever written again; new ones join."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbil.demonstrations import npz
+from sbil.experiments.store import read_all
+from sbil.policy import Policy
+
+HERE = Path(__file__).parent
+
+
+def test_a_policy_of_format_2():
+    policy = Policy.load(HERE / "policy-2")
+    assert policy.action_names == ("give", "wait")
+    assert policy.schema.episode == "visit"
+    found = policy.probabilities(np.array([[0.5, 1, 0], [-1.2, 0, 1]], np.float32))
+    np.testing.assert_allclose(found, [[0.7741624, 0.2258376], [0.0728781, 0.9271219]], atol=1e-5)
+
+
+def test_demonstrations_of_format_1():
+    demonstrations = npz.load(HERE / "demonstrations-1.npz")
+    assert demonstrations.lengths.tolist() == [64]
+    (trajectory,) = demonstrations.trajectories
+    assert trajectory.actions[:8].tolist() == [0, 0, 0, 0, 0, 2, 2, 2]
+    np.testing.assert_allclose(trajectory.observations[0, :2], [0.99833983, -0.05759891], rtol=1e-6)
+
+
+def test_a_cell_of_format_2():
+    (result,) = read_all([HERE / "cell-2.parquet"])
+    assert str(result.cell) == "CartPole-v1-ppo-sampled-thin20 bc n=1"
+    assert result.returns.tolist() == [[10, 12], [10, 10]]
+    assert result.scores.ravel().tolist() == pytest.approx([-0.0136459, -0.0157188], abs=1e-6)
+    assert result.held_out["error"].tolist() == [0.5, 0.5]
