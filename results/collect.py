@@ -9,14 +9,15 @@ from pathlib import Path
 
 from sbil.experiments import Result
 from sbil.experiments.store import read, read_all, write
-from sbil.reports.names import NAMES
+from sbil.reports.names import place_of
 
 HERE = Path(__file__).resolve().parent
 
 
-def place(result: Result) -> tuple[str, int, int, bool]:
-    """What there is one cell of in a setting."""
-    return str(result.cell.method), result.cell.size, result.cell.unlabelled, result.cell.every_state
+def place(result: Result) -> tuple[tuple[int, str], int, int, bool, int]:
+    """What there is one cell of in a setting, in the order of tables."""
+    cell = result.cell
+    return place_of(str(cell.method)), cell.size, cell.unlabelled, cell.every_state, cell.seed
 
 
 def main(folders: Sequence[str]) -> None:
@@ -28,8 +29,7 @@ def main(folders: Sequence[str]) -> None:
             sys.exit(f"a cell of {setting} is there twice, with other settings; bring the files of one grid.")
         path = HERE / f"{setting}.parquet"
         old = {place(result): result for result in read(path)} if path.exists() else {}
-        order = list(NAMES)
-        write(path, sorted({**old, **new}.values(), key=lambda r: (order.index(place(r)[0]), *place(r)[1:])))
+        write(path, sorted({**old, **new}.values(), key=place))
         print(f"{path.name}: {len(new)} cells of {len(old | new)}")
 
 

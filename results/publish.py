@@ -15,13 +15,12 @@ import numpy as np
 
 from sbil import environments
 from sbil.experiments import Result, store
-from sbil.reports import compare, figures, folder, paper, statistics, tables
-from sbil.reports.names import MAIN, NAMES
+from sbil.reports import compare, figures, folder, paper, tables
+from sbil.reports.names import MAIN, NAMES, name_of, place_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DECAYS = "bc+weight_decay=0/0.1/0.3/1/3/10"
-ORDER = list(NAMES)
 DRAWN = MAIN  # in the figure
 METHODS = (*MAIN, DECAYS)  # in the README; docs/results.md has all
 SHOWN = (
@@ -48,8 +47,13 @@ HEADLINE = (
 
 
 def read(setting: str) -> list[Result]:
-    """The cells of a setting; one mean return a run is enough here."""
-    return [result.summary() for result in store.read(HERE / f"{setting}.parquet")]
+    """The cells of a setting that pages are made of; one mean return a run is enough here."""
+    return [result.summary() for result in store.read(HERE / f"{setting}.parquet") if published(result)]
+
+
+def published(result: Result) -> bool:
+    """Whether pages show a cell: another seed, or every state, is a study of its own (remedies.py)."""
+    return not (result.cell.seed or result.cell.every_state)
 
 
 def settings() -> list[str]:
@@ -121,7 +125,8 @@ def ends() -> str:
     head = ["setting", "method", "log-loss of the decisions", "energy gap", "gap outside -0.6 to -0.4"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     for setting in settings():
-        results = [r for r in store.read(HERE / f"{setting}.parquet") if not r.cell.unlabelled and r.curves]
+        every = filter(published, store.read(HERE / f"{setting}.parquet"))
+        results = [result for result in every if not result.cell.unlabelled and result.curves]
         for method in ("bc", "bc:decay", "edm", "edm:released"):
             last = [result.metrics for result in results if str(result.cell.method) == method]
             if last:
@@ -137,11 +142,10 @@ def ends() -> str:
 def gains(cells: dict[int, Result]) -> list[str]:
     """The mean gain over all numbers of further trajectories, tested once; each of them; and the runs that diverged."""
     found = [cells[more].scores - cells[0].scores for more in range(1, 8)]
-    pooled = np.mean(found, axis=0)
-    value, p = statistics.estimate(pooled), statistics.sign_flip(pooled.mean(axis=1))
+    pooled = compare.difference(np.mean(found, axis=0))
     lost, runs = sum(cell.diverged for cell in cells.values()), sum(len(cell.cell.runs) for cell in cells.values())
-    text = f"{value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}], p = {p:.3f}"
-    clear = p < 0.05 and not value.low <= 0 <= value.high and 2 * lost < runs
+    text = f"{pooled['mean']:+.3f} [{pooled['low']:+.3f}, {pooled['high']:+.3f}], p = {pooled['p']:.3f}"
+    clear = compare.verdict(pooled) in ("above", "below") and 2 * lost < runs
     return [f"**{text}**" if clear else text, *(f"{gain.mean():+.3f}" for gain in found), f"{lost} of {runs}"]
 
 
@@ -181,7 +185,7 @@ def chosen() -> str:
     for setting in settings():
         for result in (result for result in read(setting) if result.chosen):
             words = ", ".join(f"{choice} ({count})" for choice, count in Counter(result.chosen).most_common())
-            lines.append(f"| {setting}, n = {result.cell.size} | {NAMES[str(result.cell.method)]} | {words} |")
+            lines.append(f"| {setting}, n = {result.cell.size} | {name_of(str(result.cell.method))} | {words} |")
     return "\n".join(lines) + "\n"
 
 
@@ -194,12 +198,12 @@ def seconds() -> str:
         if result.made_by["platform"] != "cpu":
             task = f"{result.cell.environment}, thin {result.cell.thin}"
             tasks.setdefault((task, str(result.cell.method)), []).append(result)
-    for (task, method), cells in sorted(tasks.items(), key=lambda entry: (entry[0][0], ORDER.index(entry[0][1]))):
+    for (task, method), cells in sorted(tasks.items(), key=lambda entry: (entry[0][0], place_of(entry[0][1]))):
         runs = sum(len(result.cell.runs) for result in cells)
         taken = {name: sum(result.seconds[name] for result in cells) / runs for name in ("selection", "training")}
         selection = f"{taken['selection']:.3f}" if taken["selection"] > 0.0005 else ""
         updates, together = cells[0].cell.updates, max(result.made_by["runs_per_program"] for result in cells)
-        words = [NAMES[method], task, f"{updates:,}", selection, f"{taken['training']:.3f}", str(together)]
+        words = [name_of(method), task, f"{updates:,}", selection, f"{taken['training']:.3f}", str(together)]
         lines.append("| " + " | ".join(words) + " |")
     return "\n".join(lines) + "\n"
 
@@ -276,7 +280,8 @@ def main() -> None:
         sys.exit(f"not what the runs say: {', '.join(stale)}; run python results/publish.py" if stale else 0)
     for page, text in pages().items():
         page.write_text(text)
-    everything = [result for name in SHOWN for result in store.read_all([HERE / f"{name}.parquet"], episodes=False)]
+    paths = [HERE / f"{name}.parquet" for name in SHOWN]
+    everything = [result for path in paths for result in store.read_all([path], episodes=False) if published(result)]
     plain = [result for result in everything if not result.cell.unlabelled]
     drawn = [result for method in DRAWN for result in plain if str(result.cell.method) == method]
     drawn.sort(key=lambda result: SHOWN.index(result.cell.setting))

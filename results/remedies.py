@@ -20,8 +20,8 @@ from publish import inserted
 from sbil.experiments import Result
 from sbil.experiments.remedies import BARE, LISTS, SETTINGS, SIZES, WARM
 from sbil.experiments.store import read, read_all, write
-from sbil.reports import figures
-from sbil.reports.statistics import Interval, difference, estimate, ratio, sign_flip
+from sbil.reports import compare, figures
+from sbil.reports.statistics import Interval, difference, estimate, ratio
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "understanding_edm.md"
@@ -37,7 +37,6 @@ COLUMNS = {
     "LunarLander-v3-ppo-greedy-thin1": "LunarLander",
     "LunarLander-v3-ppo-greedy-thin5": "LunarLander, 5th",
 }
-STRATA = ("CartPole-v1-dqn", "CartPole-v1-ppo", "Acrobot", "LunarLander")  # whose cells share their draws
 WORDS = {
     "controls": "Controls: no state term",
     "chains": "One by one: chains",
@@ -98,22 +97,23 @@ def errors(result: Result) -> np.ndarray:
     return result.held_out["error"].reshape(result.scores.shape)
 
 
-def clear(values: np.ndarray) -> int:
-    """1 or -1 where differences [draws, initialisations] are clearly above or below 0, else 0."""
-    found = estimate(values)
-    if sign_flip(values.mean(axis=1)) >= 0.05 or found.low <= 0 <= found.high:
-        return 0
-    return 1 if found.mean > 0 else -1
+def scores(result: Result) -> np.ndarray:
+    """[draws, initialisations], what a run scored live."""
+    return result.scores
+
+
+def side(values: np.ndarray) -> str:
+    """On which side of 0 differences [draws, initialisations] clearly lie: "above", "below", or other words."""
+    return compare.verdict(compare.difference(values))
 
 
 def compared(mine: Of, bc: Of, settings: Sequence[str], measure: str) -> Interval | None:
     """A method beside BC over all sizes of some settings; nothing where a cell is missing."""
-    keys = [[(s, size) for s in settings if s.startswith(stratum) for size in SIZES] for stratum in STRATA]
-    keys = [some for some in keys if some]
-    if any(key not in mine for some in keys for key in some):
+    keys = [(setting, size) for setting in settings for size in SIZES]
+    if any(key not in mine for key in keys):
         return None
-    values = errors if measure == "error" else lambda result: result.scores
-    ours, theirs = ([np.stack([values(of[key]) for key in some]) for some in keys] for of in (mine, bc))
+    values = errors if measure == "error" else scores
+    ours, theirs = (compare.strata([of[key] for key in keys], values) for of in (mine, bc))
     return ratio(ours, theirs) if measure == "error" else difference(ours, theirs)
 
 
@@ -135,12 +135,12 @@ def row(mine: Of, bc: Of, measure: str) -> list[str]:
     found = [compared(mine, bc, settings, measure) for settings in (*([s] for s in COLUMNS), list(COLUMNS))]
     if measure == "error":
         words = ["" if one is None else f"{one.value:.0%}" for one in found]
-        signs = [clear(errors(mine[key]) - errors(bc[key])) for key in mine if mine is not bc]
-        better, worse = signs.count(-1), signs.count(1)
+        sides = [side(errors(mine[key]) - errors(bc[key])) for key in mine if mine is not bc]
+        better, worse = sides.count("below"), sides.count("above")
     else:
         words = ["" if one is None else f"{one.value:+.3f}" for one in found]
-        signs = [clear(mine[key].scores - bc[key].scores) for key in mine if mine is not bc]
-        better, worse = signs.count(1), signs.count(-1)
+        sides = [side(mine[key].scores - bc[key].scores) for key in mine if mine is not bc]
+        better, worse = sides.count("above"), sides.count("below")
     if (one := found[-1]) and mine is not bc:
         words[-1] += (
             f" [{one.low:.0%}, {one.high:.0%}]" if measure == "error" else f" [{one.low:+.3f}, {one.high:+.3f}]"
@@ -195,12 +195,12 @@ def verdict(cells: Cells) -> str:
     low = [key for key in bc if bc[key].scores.mean() < LOW]
     for name in shown:
         mine = cells[name]
-        signs = {key: clear(mine[key].scores - bc[key].scores) for key in mine}
-        above = sum(signs.get(key, 0) > 0 for key in low)
+        sides = {key: side(mine[key].scores - bc[key].scores) for key in mine}
+        above, below = sum(sides.get(key) == "above" for key in low), list(sides.values()).count("below")
         runs = sum(len(result.cell.runs) for result in mine.values())
         text += (
             f"- {JUDGED[name]}: clearly above BC in {above} of the {sum(key in mine for key in low)} cells where BC is "
-            f"below {LOW}, clearly below it in {list(signs.values()).count(-1)} of {len(mine)}; "
+            f"below {LOW}, clearly below it in {below} of {len(mine)}; "
             f"{sum(result.diverged for result in mine.values())} of {runs:,} runs diverged.\n"
         )
     return text
@@ -214,7 +214,7 @@ def judged(mine: Result | None, bc: Result | None) -> str:
     if bc is None:
         return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
     text = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
-    return f"**{text}**" if clear(mine.scores - bc.scores) else text
+    return f"**{text}**" if side(mine.scores - bc.scores) in ("above", "below") else text
 
 
 def counts(cells: Cells) -> str:

@@ -42,7 +42,7 @@ def test_tables_are_found_beside_the_results_and_shown(tmp_path):
     html = clinical.section(found)
     assert "MIMIC-III-2a: 10 splits, 20 % held out" in html
     assert "0.750 ± 0.010" in html
-    assert "−0.050 [−0.070, −0.030]" in html
+    assert "−0.0500 [−0.0700, −0.0300]" in html
     assert "EDM (our default) (diverged in 2)" in html
     assert "0.891 ± 0.004" in html  # the paper's EDM
     assert "<b>" not in html

@@ -44,7 +44,7 @@ def printed(name: str) -> dict[str, dict[str, tuple[float, float]]]:
 
 def build(tables: Sequence[Table]) -> str:
     """The page of clinical tables where there are no other results."""
-    titles = ", ".join(str(table["name"]) for table in tables)
+    titles = "; ".join(str(table["name"]) for table in tables)
     return shell.page("clinical", {}, looks="page", title=titles, clinical=section(tables))
 
 
@@ -65,7 +65,8 @@ def section(tables: Sequence[Table]) -> Html:
 
 
 def _title(table: Table) -> str:
-    return f"{table['name']}: {table['splits']} splits, {100 * table['held_out']:g} % held out"
+    splits = f"{table['splits']} split{'s' * (table['splits'] != 1)}"
+    return f"{table['name']}: {splits}, {100 * table['held_out']:g} % held out"
 
 
 def _notes(table: Table) -> list[Html]:
@@ -116,5 +117,10 @@ def _difference(score: dict[str, float | None] | None) -> str:
     if not score or score["mean"] is None:
         return ""
     low, high = score.get("low"), score.get("high")
-    interval = f" [{low:+.3f}, {high:+.3f}]" if low is not None and high is not None else ""
-    return f"{score['mean']:+.3f}{interval}".replace("-", "−")
+    interval = f" [{_signed(low)}, {_signed(high)}]" if low is not None and high is not None else ""
+    return _signed(score["mean"]) + interval
+
+
+def _signed(value: float) -> str:
+    """+0.0012, in the four digits of the Markdown table; a zero has a plus."""
+    return f"{round(value, 4) + 0.0:+.4f}".replace("-", "−")

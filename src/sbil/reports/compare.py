@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sbil.errors import UserError
-from sbil.experiments import Result
+from sbil.experiments import Cell, Result
 from sbil.reports import paper, statistics
 from sbil.reports.names import place_of
 from sbil.reports.statistics import Interval, estimate, sign_flip
@@ -17,10 +17,11 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def setting_of(result: Result) -> str:
-    """What a table is about: environment, demonstrator and thinning."""
+    """What a table is about: environment, demonstrator and thinning, and the seed where it is not the usual one."""
     cell = result.cell
     thinning = "every step" if cell.thin == 1 else f"every {cell.thin}th step"
-    return f"{cell.environment}, {cell.demonstrator} demonstrator ({cell.mode}), {thinning}"
+    seed = f", seed {cell.seed}" if cell.seed else ""
+    return f"{cell.environment}, {cell.demonstrator} demonstrator ({cell.mode}), {thinning}{seed}"
 
 
 def two_lines(setting: str) -> list[str]:
@@ -46,9 +47,24 @@ def distinct(results: Sequence[Result]) -> list[Result]:
     return list(results)
 
 
+def is_ordinary(cell: Cell) -> bool:
+    """Whether a method was shown its decisions and no further states."""
+    return not (cell.unlabelled or cell.every_state)
+
+
 def ordinary(results: Sequence[Result]) -> list[Result]:
-    """The cells without unlabelled states, one for each setting, method and size."""
-    return distinct([result for result in results if not (result.cell.unlabelled or result.cell.every_state)])
+    """The cells without further states, one for each setting, method and size."""
+    return distinct([result for result in results if is_ordinary(result.cell)])
+
+
+def few_draws(results: Sequence[Result]) -> str:
+    """What to say beside intervals of cells that have too few draws for them; nothing where all have enough."""
+    shown = [result for result in results if result.scores.size > 1]  # a single run has no interval
+    few = sum(len(result.scores) < FEWEST_DRAWS for result in shown)
+    if not few:
+        return ""
+    where = f" in {few} of {len(shown)} cells" if few < len(shown) else ""
+    return f"Fewer than {FEWEST_DRAWS} draws{where}: there an interval is about the range seen, no 95 % interval."
 
 
 def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
@@ -58,7 +74,7 @@ def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[st
             "setting": setting_of(result),
             "method": str(result.cell.method),
             "size": result.cell.size,
-            **_difference(result, other),
+            **difference(result.scores - other.scores),
         }
         for result, other in _pairs(ordinary(results), results, baseline)
     ]
@@ -66,18 +82,26 @@ def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[st
 
 def _pairs(results: Sequence[Result], every: Sequence[Result], baseline: str) -> list[tuple[Result, Result]]:
     """Each cell with the ordinary cell of the baseline that has the same setting, size and runs, where there is one."""
-    base = {(r.cell.setting, r.cell.size): r for r in ordinary(every) if str(r.cell.method) == baseline}
-    pairs = [(result, base.get((result.cell.setting, result.cell.size))) for result in results]
+    base = {_decisions(result.cell): result for result in ordinary(every) if str(result.cell.method) == baseline}
+    pairs = [(result, base.get(_decisions(result.cell))) for result in results]
     return [(r, other) for r, other in pairs if other and other is not r and other.scores.shape == r.scores.shape]
 
 
-def _difference(result: Result, other: Result) -> dict[str, Any]:
-    values = result.scores - other.scores
+def _decisions(cell: Cell) -> tuple[str, int, int]:
+    """What says which decisions a cell learns from."""
+    return cell.setting, cell.seed, cell.size
+
+
+def difference(values: np.ndarray) -> dict[str, Any]:
+    """Paired differences [draws, initialisations] as a row that `verdict` can judge."""
     return {"draws": len(values), **estimate(values)._asdict(), "p": sign_flip(values.mean(axis=1))}
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """A difference from the baseline in words: clear if its interval and random signs both say so."""
+    """A difference from the baseline in words: clear if its interval and random signs both say so.
+
+    The one rule of what is clear; of differences that are no row yet, `verdict(difference(values))`.
+    """
     if row["draws"] < FEWEST_DRAWS:
         return f"too few draws to tell ({row['draws']})"
     if row["p"] >= 0.05:
@@ -87,6 +111,7 @@ def verdict(row: dict[str, Any]) -> str:
 
 def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """One row a run: everything that a statistic over runs needs."""
+    rare = _rare(results, "every_state", "seed")
     return [
         {
             "environment": result.cell.environment,
@@ -96,6 +121,7 @@ def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
             "method": str(result.cell.method),
             "size": result.cell.size,
             "unlabelled": result.cell.unlabelled,
+            **{name: getattr(result.cell, name) for name in rare},
             "draw": draw,
             "initialisation": initialisation,
             "return": round(float(result.returns[i].mean()), 3),
@@ -108,32 +134,39 @@ def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     ]
 
 
+def _rare(results: Sequence[Result], *names: str) -> list[str]:
+    """Those fields of cells that some cell here has: tables of ordinary cells have no column for them."""
+    return [name for name in names if any(getattr(result.cell, name) for result in results)]
+
+
 def cell_rows(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
     """One row a cell, whole: its statistics, the difference from the baseline, and what the paper prints.
 
-    With unlabelled trajectories the difference is from the baseline that has the same decisions and nothing else.
+    With further states the difference is from the baseline that has the same decisions and nothing else.
     """
     others = {id(result): other for result, other in _pairs(results, results, baseline)}
-    return [_cell_row(result, others.get(id(result))) for result in results]
+    rare = _rare(results, "every_state")  # another seed is in the setting
+    return [_cell_row(result, others.get(id(result)), rare) for result in results]
 
 
-def _cell_row(result: Result, other: Result | None) -> dict[str, Any]:
-    difference = _difference(result, other) if other else {}
+def _cell_row(result: Result, other: Result | None, rare: Sequence[str]) -> dict[str, Any]:
+    apart = difference(result.scores - other.scores) if other else {}
     printed = paper.counterpart(result)
     row = {
         "setting": setting_of(result),
         "method": str(result.cell.method),
         "size": result.cell.size,
         "unlabelled": result.cell.unlabelled,
+        **{name: getattr(result.cell, name) for name in rare},
         "runs": len(result.cell.runs),
         "diverged": result.diverged,
         **estimate(result.scores)._asdict(),
         **_columns("iqm", statistics.aggregate([result.scores[None]])),
-        "difference": difference.get("mean"),
-        "difference_low": difference.get("low"),
-        "difference_high": difference.get("high"),
-        "p": difference.get("p"),
-        "verdict": verdict(difference) if difference else None,
+        "difference": apart.get("mean"),
+        "difference_low": apart.get("low"),
+        "difference_high": apart.get("high"),
+        "p": apart.get("p"),
+        "verdict": verdict(apart) if apart else None,
         "printed_mean": printed.mean if printed else None,
         "printed_standard_error": printed.standard_error if printed else None,
         "differs": paper.differs(result) if printed else None,
@@ -148,16 +181,19 @@ def _tidy(value: Any) -> Any:
     return round(value, 6) if math.isfinite(value) else None
 
 
-def strata(results: Sequence[Result]) -> list[np.ndarray]:
-    """Scores of cells as statistics take them: [cells, draws, initialisations] for each environment.
+def strata(
+    results: Sequence[Result], values: Callable[[Result], np.ndarray] = lambda result: result.scores
+) -> list[np.ndarray]:
+    """Scores (or other values) of cells as statistics take them: [cells, draws, initialisations] an environment.
 
     There the draws of all settings and sizes have the same seeds, initial weights and live episodes, so they are not
-    independent. Cells with another number of runs are strata of their own.
+    independent. Cells with another seed, where all of that is new, or another number of runs are strata of their own.
     """
-    groups: dict[tuple[str, tuple[int, ...]], list[np.ndarray]] = {}
-    for result in sorted(results, key=lambda result: (result.cell.setting, result.cell.size)):
-        groups.setdefault((result.cell.environment, result.scores.shape), []).append(result.scores)
-    return [np.stack(scores) for scores in groups.values()]
+    groups: dict[tuple[str, int, tuple[int, ...]], list[np.ndarray]] = {}
+    for result in sorted(results, key=lambda result: _decisions(result.cell)):
+        found = values(result)
+        groups.setdefault((result.cell.environment, result.cell.seed, found.shape), []).append(found)
+    return [np.stack(stratum) for stratum in groups.values()]
 
 
 def aggregates(
@@ -179,7 +215,7 @@ def aggregates(
 def _aggregate(mine: Sequence[Result], every: Sequence[Result], baseline: str) -> dict[str, Any]:
     pairs = _pairs(mine, every, baseline)
     ours, theirs = strata([result for result, _ in pairs]), strata([other for _, other in pairs])
-    verdicts = [verdict(_difference(result, other)) for result, other in pairs]
+    verdicts = [verdict(difference(result.scores - other.scores)) for result, other in pairs]
     return {
         "cells": len(mine),
         "runs": sum(len(result.cell.runs) for result in mine),

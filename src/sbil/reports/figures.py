@@ -22,7 +22,7 @@ from sbil import files
 from sbil.errors import UserError
 from sbil.experiments import Result
 from sbil.reports import paper, statistics
-from sbil.reports.compare import distinct, grouped, ordinary, setting_of, strata, two_lines
+from sbil.reports.compare import distinct, grouped, is_ordinary, ordinary, setting_of, strata, two_lines
 from sbil.reports.names import MAIN, NAMES
 from sbil.reports.statistics import estimate
 
@@ -34,6 +34,7 @@ SCORE = "return (0 = random, 1 = demonstrator)"
 LEVELS = np.arange(-10, 111) / 100  # the scores at which profiles are drawn
 WIDE = 100  # the ratio of large to small values of a diagnostic beyond which its axis is logarithmic
 HUGE = 1000  # the size beyond which one of values of both signs is too
+EVERY_STATE = ", every state"  # after the name of a method that was shown states whose decision is thinned away
 STAMPS = {"png": "Creation Time", "svg": "Date", "pdf": "CreationDate"}  # where each kind of file would have the date
 
 
@@ -96,10 +97,11 @@ def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -
 def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
     """One panel a setting and size: the score against the unlabelled trajectories, as multiples of the labelled ones.
 
-    Methods that were given none are level lines with their intervals.
+    Methods that were given none are level lines with their intervals. A method that was shown every state of its own
+    trajectories, also those whose decision is thinned away, is another one here.
     """
     groups = grouped(distinct(results), lambda result: (setting_of(result), result.cell.size))
-    groups = {place: here for place, here in groups.items() if any(result.cell.unlabelled for result in here)}
+    groups = {place: here for place, here in groups.items() if not all(is_ordinary(result.cell) for result in here)}
     if not groups:
         raise UserError("no cell has unlabelled trajectories; a semi-supervised figure needs some.")
     every = [result for here in groups.values() for result in here]
@@ -112,8 +114,11 @@ def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None =
                 _curve(panel, mine, [r.cell.unlabelled / size + shifts[method] for r in mine], styles[method])
             else:
                 _level(panel, mine[0], styles[method])
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        panel.set_xlabel("unlabelled trajectories for each labelled one")
+        if any(result.cell.unlabelled for result in here):
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+            panel.set_xlabel("unlabelled trajectories for each labelled one")
+        else:
+            panel.set_xticks([])
         panel.set_title(f"{_heading(setting)}, {size} labelled", fontsize=9)
     _score_axes(panels)
     _legend(figure, panels, styles)
@@ -160,7 +165,12 @@ def write(figure: Figure, path: Path) -> None:
 
 
 def _method(result: Result) -> str:
-    return str(result.cell.method)
+    return str(result.cell.method) + (EVERY_STATE if result.cell.every_state else "")
+
+
+def _name(method: str, names: Mapping[str, str]) -> str:
+    plain = method.removesuffix(EVERY_STATE)
+    return names.get(plain, plain) + method[len(plain) :]
 
 
 def _place(result: Result) -> str:
@@ -184,7 +194,7 @@ def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[
             COLOURS[places[method] % len(COLOURS)],
             MARKERS[places[method] % len(MARKERS)],
             LINES[places[method] // len(COLOURS) % len(LINES)],
-            names.get(method, method),
+            _name(method, names),
         )
         for method in methods
     }
@@ -192,7 +202,7 @@ def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[
 
 def _shifts(methods: Sequence[str]) -> dict[str, float]:
     """How far each method stands to the side, which keeps the intervals of different ones apart."""
-    step = min(0.08, 0.6 / len(methods))
+    step = min(0.08, 0.6 / max(len(methods), 1))
     return {method: step * (index - (len(methods) - 1) / 2) for index, method in enumerate(methods)}
 
 

@@ -20,16 +20,20 @@ def write(results: Sequence[Result], facts: Sequence[dict[str, Any]], folder: Pa
         "cells.csv": tables.csv_text(facts),
         "runs.csv": tables.csv_text(compare.run_rows(results)),
     }
-    if any(not result.cell.unlabelled for result in results):
+    if any(compare.is_ordinary(result.cell) for result in results):
         texts["tables.md"] = tables.markdown(results, tables.with_printed) + "\n" + tables.aggregate_markdown(results)
         texts["tables.tex"] = tables.latex(results)
     drawn, plots = shown(results), {}
-    main = [result for result in drawn if not result.cell.unlabelled]
+    main = [result for result in drawn if compare.is_ordinary(result.cell)]
     if main:
         plots["return_against_size"] = figures.against_size(main, NAMES, printed=True)
         plots["profile"] = figures.profile(main, NAMES)
     if len(main) < len(drawn):
         plots["semi_supervised"] = figures.semi_supervised(drawn, NAMES)
+    apart = [result for result in drawn if not compare.is_ordinary(result.cell)]
+    for name, figure in plots.items():
+        if note := compare.few_draws(apart if name == "semi_supervised" else main):
+            figure.suptitle(note, fontsize=8)
     least = min((result.cell.size for result in main), default=0)
     followed = [result for result in main if result.cell.size == least and len(result.points) > 1]
     known = [name for name in DIAGNOSED if any(name in result.curves for result in followed)]

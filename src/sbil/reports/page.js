@@ -3,28 +3,31 @@
   const { byId, html, svg, table, scrolling, known, minus, whole, plural, percent, short } = kit;
   const { scale, pair, path, ticks, theme } = kit;
   const data = JSON.parse(byId("data").textContent);
-  const labelled = data.cells.filter((cell) => cell.unlabelled === 0);
+  const labelled = data.cells.filter((cell) => cell.unlabelled === 0 && !cell.every);
   const state = { shown: new Set(), statistic: "mean", own: false, print: false };
   data.methods.forEach((entry, index) => entry.shown && state.shown.add(index));
 
   // Numbers and cells in words
 
-  const score = (value) => (known(value) ? minus((Math.round(value * 1000) / 1000 + 0).toFixed(3)) : "–");
-  const signed = (value) => (known(value) && Math.round(value * 1000) >= 0 ? "+" : "") + score(value);
+  const rounded = (value) => Number(value.toFixed(3)) + 0; // as the tables round; a zero has no minus
+  const score = (value) => (known(value) ? minus(rounded(value).toFixed(3)) : "–");
+  const signed = (value) => (known(value) && rounded(value) >= 0 ? "+" : "") + score(value);
   const range = ([value, low, high], format = score) =>
     format(value) + (known(low) ? ` [${format(low)}, ${format(high)}]` : "");
   const method = (cell) => data.methods[cell.method];
   const setting = (cell) => data.settings[cell.setting].join(", ");
   const lost = (cell) => (cell.diverged || []).filter((at) => at >= 0).length;
-  const where = ({ size, unlabelled }) =>
-    plural(size, "trajectory", "trajectories") + (unlabelled ? ` and ${unlabelled} unlabelled` : "");
+  const where = ({ size, unlabelled, every }) =>
+    plural(size, "trajectory", "trajectories") + (unlabelled ? ` and ${unlabelled} unlabelled` : "")
+    + (every ? ", every state" : "");
+  const few = ({ draws }) => (draws < data.fewest ? ` (${plural(draws, "draw")}: no 95 % interval)` : "");
   const title = (cell) => `${method(cell).name}, ${where(cell)}, ${setting(cell)}`;
 
   function facts(cell) {
     const shape = `${plural(cell.draws, "draw")} of demonstrations × ${plural(cell.initialisations, "seed")}`;
     const beside = cell.differs ? `; ours lies ${cell.differs} †` : "";
     return [
-      ["mean", `${range(cell.mean)}, s.e. ${score(cell.error)}`],
+      ["mean", `${range(cell.mean)}${known(cell.mean[1]) ? few(cell) : ""}, s.e. ${score(cell.error)}`],
       ["IQM", range(cell.iqm)],
       ["diverged", lost(cell) ? `${lost(cell)} of ${cell.scores.length}` : "none"],
       ["minus BC", cell.difference && `${range(cell.difference, signed)}, ${cell.verdict}`],
@@ -135,7 +138,8 @@
   // Lines of methods: the return against the size, or against the unlabelled trajectories
 
   const value = (cell) => cell[state.statistic];
-  const bySize = (cell) => cell.size, byStates = (cell) => cell.unlabelled;
+  const bySize = (cell) => cell.size, byStates = (cell) => cell.unlabelled + (cell.every ? 0.5 : 0);
+  const spoken = (one) => (Number.isInteger(one) ? String(one) : `${Math.floor(one)}, all`);
 
   function linePanel(lines, cells, key, xName, domain) {
     const shown = cells.filter((cell) => state.shown.has(cell.method));
@@ -151,12 +155,12 @@
     const label = `${lines.join(", ")}: score against ${xName}, ${plural(shown.length, "mark")}. `
       + "The arrow keys move between marks; the numbers follow as a table.";
     const drawn = chart({ role: "group", "aria-label": label },
-      axes(keys.map((one) => [x(one), String(one)]), ticks(low, high, 6).map((one) => [y(one), short(one)]), xName));
+      axes(keys.map((one) => [x(one), spoken(one)]), ticks(low, high, 6).map((one) => [y(one), short(one)]), xName));
     if (low < 1 && high > 1) drawn.append(svg("path", { class: "one", d: `M${LEFT},${y(1).toFixed(1)}H${RIGHT}` }));
     const points = methods.flatMap((index) => {
       const mine = shown.filter((cell) => cell.method === index).sort((a, b) => key(a) - key(b));
       const [group, marks] = series(data.methods[index], mine, at, y);
-      const level = key === byStates && mine.length === 1; // a method that was given none
+      const level = key === byStates && mine.length === 1 && key(mine[0]) === 0; // a method that was given none
       if (level) group.prepend(svg("path", { class: "level", d: `M${LEFT},${at(mine[0])[1].toFixed(1)}H${RIGHT}` }));
       drawn.append(group);
       return marks;
@@ -166,7 +170,7 @@
     const entry = (index, one) => shown.find((cell) => cell.method === index && key(cell) === one);
     const text = (cell) => (cell ? range(value(cell)) : "");
     const line = (index) => [data.methods[index].name, ...keys.map((one) => text(entry(index, one)))];
-    return panel(lines, drawn, behind(() => table(["method", ...keys.map(String)], methods.map(line))));
+    return panel(lines, drawn, behind(() => table(["method", ...keys.map(spoken)], methods.map(line))));
   }
 
   function series(entry, cells, at, y) {
@@ -270,7 +274,7 @@
   }
   function drawStates() {
     const places = new Map();
-    for (const cell of data.cells) if (cell.unlabelled) places.set(`${cell.setting} ${cell.size}`, cell);
+    for (const cell of data.cells) if (byStates(cell)) places.set(`${cell.setting} ${cell.size}`, cell);
     byId("states").hidden = places.size === 0;
     const panels = [...places.values()].map((first) => {
       const cells = data.cells.filter((cell) => cell.setting === first.setting && cell.size === first.size);
@@ -431,7 +435,7 @@
   function changed(name) {
     if (name === "size") return look(data.cells[selects.size.value]);
     const wanted = { ...current, [name]: Number(selects[name].value) };
-    const weights = Object.entries({ setting: 8, method: 4, size: 2, unlabelled: 1 });
+    const weights = Object.entries({ setting: 16, method: 8, size: 4, unlabelled: 2, every: 1 });
     const near = (cell) => weights.reduce((sum, [key, weight]) => sum + weight * (cell[key] === wanted[key]), 0);
     return look(data.cells.reduce((best, cell) => (near(cell) > near(best) ? cell : best)));
   }

@@ -16,6 +16,11 @@ from sbil.reports.names import MAIN, name_of
 from sbil.reports.page_data import beyond
 from sbil.reports.shell import Html, joined, tag
 
+FROM_PYTHON = "From Python: sbil reproduce has no option for another seed, nor for every state."
+EVERY = (
+    "Where the number of further trajectories is followed by “all”, every state is shown, also those whose decision is "
+    "thinned away."
+)
 GLYPHS = {"above": "▲", "below": "▼", "no clear difference": "·"}
 
 
@@ -35,16 +40,23 @@ def build(
         "page",
         page_data.plain(page_data.data(apart, facts)),
         title=summary(apart),
+        few=_spaced(compare.few_draws(apart)),
+        every=_spaced(EVERY if any(result.cell.every_state for result in apart) else ""),
         verdict=_sentences(verdict.sentences(apart, compared)),
         glance=_glance(compared),
         settings=_by_setting(apart, compared),
         overall=_overall(shown(apart)),
-        tables=_tables(facts),
+        tables=_tables(apart, facts),
         clinical=clinical.section(matched),
         clinical_link=tag("a", "Clinical", href="#clinical") if matched else Html(""),
         commands=_commands(results),
         provenance=_provenance(apart),
     )
+
+
+def _spaced(sentence: str) -> str:
+    """A sentence that goes on after another; nothing for none."""
+    return f" {sentence}" if sentence else ""
 
 
 def shown(results: Sequence[Result]) -> list[Result]:
@@ -57,7 +69,7 @@ def summary(results: Sequence[Result]) -> str:
     counts = {
         "cell": len(results),
         "method": len({str(result.cell.method) for result in results}),
-        "setting": len({result.cell.setting for result in results}),
+        "setting": len({compare.setting_of(result) for result in results}),
         "run": sum(len(result.cell.runs) for result in results),
     }
     return ", ".join(f"{count:,} {name}" + "s" * (count != 1) for name, count in counts.items())
@@ -113,7 +125,8 @@ def _glance(compared: Sequence[dict[str, Any]]) -> Html:
     edges = Html("".join(f'<col class="{_edge(size, sizes)}">' for _ in pairs for size in sizes))
     head = tag("thead", tag("tr", tag("td"), *heads), tag("tr", tag("td"), *numbers))
     inside = tag("colgroup", Html('<col class="label">'), edges), head, tag("tbody", *body)
-    table = tag("table", tag("caption", "EDM at a glance", class_="hidden"), *inside, class_="glance")
+    narrow = {1: " one", 2: " two"}.get(len(sizes), "")  # columns that are wider, so that their heading has room
+    table = tag("table", tag("caption", "EDM at a glance", class_="hidden"), *inside, class_=f"glance{narrow}")
     key = "▲ clearly above, ▼ clearly below, · no clear difference, ? too few draws; by number of trajectories."
     return joined([tag("h3", "EDM at a glance"), _scrolling(table, "EDM at a glance"), tag("p", key, class_="note")])
 
@@ -155,17 +168,19 @@ def _interval(row: dict[str, Any], name: str, signed: bool = False) -> str:
     return _number(value, signed) + (f" [{_number(low, signed)}, {_number(high, signed)}]" if _known(low) else "")
 
 
-def _shown(row: dict[str, Any]) -> dict[str, tuple[str, float | None]]:
+def _shown(row: dict[str, Any], draws: int) -> dict[str, tuple[str, float | None]]:
     """What the table says of a cell, by column: the text, and what a column of numbers is sorted by."""
     printed, error = row["printed_mean"], row["printed_standard_error"]
+    every = bool(row.get("every_state"))
+    interval = f"{_number(row['low'])} to {_number(row['high'])}" + (_few(draws) if _known(row["low"]) else "")
     return {
         "Method": (name_of(row["method"]), None),
         "Size": (str(row["size"]), row["size"]),
-        "Unlabelled": (str(row["unlabelled"]), row["unlabelled"]),
+        "Unlabelled": (f"{row['unlabelled']}{', all' if every else ''}", row["unlabelled"] + every / 2),
         "Runs": (str(row["runs"]), row["runs"]),
         "Diverged": (str(row["diverged"]), row["diverged"]),
         "Mean ± s.e.": (f"{_number(row['mean'])} ± {_number(row['standard_error'])}", row["mean"]),
-        "95 % interval": (f"{_number(row['low'])} to {_number(row['high'])}", row["low"]),
+        "95 % interval": (interval, row["low"]),
         "IQM": (_number(row["iqm"]), row["iqm"]),
         "Minus BC": (_interval(row, "difference", signed=True), row["difference"]),
         "Verdict": (row["verdict"] or "", None),
@@ -174,17 +189,23 @@ def _shown(row: dict[str, Any]) -> dict[str, tuple[str, float | None]]:
     }
 
 
-def _tables(facts: Sequence[dict[str, Any]]) -> Html:
+def _few(draws: int) -> str:
+    """Beside an interval of too few draws: how many there are."""
+    return f" ({draws} draw{'s' * (draws != 1)})" if draws < compare.FEWEST_DRAWS else ""
+
+
+def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
     """A table a setting; the script sorts and filters them."""
-    hidden = set() if any(row["unlabelled"] for row in facts) else {"Unlabelled"}
-    columns = [name for name in _shown(facts[0]) if name not in hidden]
+    hidden = {"Unlabelled"} if all(compare.is_ordinary(result.cell) for result in results) else set()
+    texts = [_shown(row, result.cell.draws) for result, row in zip(results, facts, strict=True)]
+    columns = [name for name in texts[0] if name not in hidden]
     head = tag(
         "tr", *(tag("th", tag("button", name, type="button"), scope="col", class_=_kind(name)) for name in columns)
     )
     parts: list[Html] = []
     for setting in dict.fromkeys(row["setting"] for row in facts):
         mine = [(number, row) for number, row in enumerate(facts) if row["setting"] == setting]
-        body = [tag("tr", *(_entry(name, row, number) for name in columns)) for number, row in mine]
+        body = [tag("tr", *(_entry(name, texts[number], row, number) for name in columns)) for number, row in mine]
         inside = tag("caption", setting, class_="hidden"), tag("thead", head), tag("tbody", *body)
         box = _scrolling(tag("table", *inside, class_="cells"), f"Cells of {setting}", "scroll tall")
         opened = {} if parts else {"open": ""}
@@ -224,8 +245,8 @@ def _kind(column: str) -> str:
     return "words" if column in ("Method", "Verdict", "Differs") else "number"
 
 
-def _entry(column: str, row: dict[str, Any], number: int) -> Html:
-    text, value = _shown(row)[column]
+def _entry(column: str, texts: dict[str, tuple[str, float | None]], row: dict[str, Any], number: int) -> Html:
+    text, value = texts[column]
     if column == "Method":
         button = tag("button", text, type="button", class_="link", data_cell=number, title=row["method"])
         return tag("th", button, scope="row", class_="words")
@@ -234,11 +255,13 @@ def _entry(column: str, row: dict[str, Any], number: int) -> Html:
 
 
 def _commands(results: Sequence[Result]) -> Html:
-    """What to type to run the cells of each setting again."""
+    """What to type to run the cells of each setting again; a script for those that no command runs."""
     parts = []
     for setting in sorted({compare.setting_of(result) for result in results}):
         cells = [result.cell for result in results if compare.setting_of(result) == setting]
         lines = [tag("pre", tag("code", line), tabindex=0) for line in ways.commands(cells)]
+        if script := ways.from_python(cells):
+            lines += [tag("p", FROM_PYTHON, class_="note"), tag("pre", tag("code", script), tabindex=0)]
         parts.append(tag("details", tag("summary", setting), *lines))
     return tag("div", *parts, class_="stack")
 

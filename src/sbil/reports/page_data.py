@@ -9,7 +9,7 @@ import numpy as np
 
 from sbil.experiments import Result
 from sbil.reports import paper, statistics
-from sbil.reports.compare import setting_of, two_lines
+from sbil.reports.compare import FEWEST_DRAWS, is_ordinary, setting_of, two_lines
 from sbil.reports.names import MAIN, name_of, place_of
 from sbil.reports.ways import PROTOCOL
 
@@ -27,6 +27,7 @@ def data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str
         "methods": _methods(methods),
         "settings": [two_lines(setting) for setting in settings],
         "scores": PROFILE.tolist(),
+        "fewest": FEWEST_DRAWS,
         "profiles": _profiles(results, methods, settings),
         "texts": texts,
         "cells": [
@@ -70,9 +71,11 @@ def _cell(result: Result, row: dict[str, Any]) -> dict[str, Any]:
         "mean": [row["mean"], row["low"], row["high"]],
         "error": row["standard_error"],
         "iqm": [row["iqm"], row["iqm_low"], row["iqm_high"]],
-        "scores": [round(float(score), 4) for score in result.scores.ravel()],
+        "scores": result.scores.ravel(),
         "seconds": {name: value for name, value in result.seconds.items() if value > 0},
     }
+    if cell.every_state:
+        content["every"] = True
     if row["difference"] is not None:
         content["difference"] = [row["difference"], row["difference_low"], row["difference_high"]]
         content["verdict"] = row["verdict"]
@@ -95,14 +98,14 @@ def _curve(values: np.ndarray) -> list[list[float | None]]:
     """The quartiles over runs [runs, points] at each point: lower, median, upper; runs without a number left out."""
     columns = [column[np.isfinite(column)] for column in values.T]
     quartiles = [np.quantile(column, [0.25, 0.5, 0.75]) if len(column) else np.full(3, np.nan) for column in columns]
-    return [list(quartile) for quartile in zip(*quartiles, strict=True)]
+    return [[float(f"{value:.4g}") for value in quartile] for quartile in zip(*quartiles, strict=True)]
 
 
 def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Sequence[str]) -> list[dict[str, Any]]:
     """The performance profile of each method in each setting, over all its sizes."""
     groups: dict[tuple[int, int], list[np.ndarray]] = {}
     for result in results:
-        if result.cell.unlabelled == 0:
+        if is_ordinary(result.cell):
             key = settings.index(setting_of(result)), methods.index(str(result.cell.method))
             groups.setdefault(key, []).append(result.scores)
     profiles = {key: statistics.profile([np.stack(scores)], PROFILE) for key, scores in groups.items()}
@@ -113,7 +116,10 @@ def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Seque
 
 
 def plain(value: Any) -> Any:
-    """Numbers in four digits after the point or, where they are large or small, in four digits; null for none."""
+    """Numbers in six digits after the point or, where they are large or small, in six digits; null for none.
+
+    The page shows three: more are kept, so that what was rounded is not rounded again to something else.
+    """
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
@@ -121,7 +127,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
-        short = round(value, 4) if 0.01 <= abs(value) < 100 else float(f"{value:.4g}")
+        short = round(value, 6) if 0.01 <= abs(value) < 100 else float(f"{value:.6g}")
         return int(short) if short == int(short) and abs(short) < 1e15 else short
     return value
 

@@ -55,10 +55,12 @@ def printed_returns() -> dict[str, dict[str, str]]:
 
 
 def counterpart(result: Result) -> Printed | None:
-    """The printed cell that a result redoes; none for our variants, or with unlabelled trajectories."""
+    """The printed cell that a result redoes; none for our variants, or with further states."""
     cell = result.cell
     method = COUNTERPARTS.get(str(cell.method))
-    return printed(cell.environment, cell.size, method) if method and not cell.unlabelled else None
+    if method is None or cell.unlabelled or cell.every_state:
+        return None
+    return printed(cell.environment, cell.size, method)
 
 
 def differs(result: Result) -> bool:

@@ -1,6 +1,6 @@
 """Tables of results: for the terminal, for Markdown, for LaTeX and as plain rows.
 
-Tables of methods and sizes show ordinary cells only, those without unlabelled trajectories.
+Tables of methods and sizes show ordinary cells only, those without further states.
 """
 
 import csv
@@ -12,9 +12,10 @@ from typing import Any
 
 from rich.table import Table
 
+from sbil.errors import UserError
 from sbil.experiments import Result
 from sbil.reports import paper
-from sbil.reports.compare import aggregates, grouped, ordinary, setting_of
+from sbil.reports.compare import aggregates, few_draws, grouped, ordinary, setting_of
 from sbil.reports.names import name_of, place_of
 from sbil.reports.statistics import Estimate, estimate
 
@@ -55,11 +56,13 @@ def _bracketed(value: float, low: float, high: float, form: str = ".3f") -> str:
 
 
 def grid(results: Sequence[Result], cell_text: Any) -> tuple[list[str], list[list[str]]]:
-    """(header, lines): methods down, sizes across."""
+    """(header, lines) of one setting: methods down, sizes across."""
     results = ordinary(results)
     sizes = sorted({result.cell.size for result in results})
     methods = list(dict.fromkeys(str(result.cell.method) for result in results))
     found = {(str(r.cell.method), r.cell.size): r for r in results}
+    if len(found) < len(results):
+        raise UserError("a table of methods and sizes shows one setting and one seed; bring them one at a time.")
     lines = [
         [method, *(cell_text(found[method, size]) if (method, size) in found else "" for size in sizes)]
         for method in methods
@@ -96,9 +99,9 @@ def _diverged(result: Result) -> str:
 
 
 def terminal(results: Sequence[Result], title: str) -> Table:
-    """A table for the terminal."""
+    """A table for the terminal, of one setting."""
     header, lines = grid(results, with_interval)
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", caption=few_draws(ordinary(results)) or None)
     for name in header:
         table.add_column(name, justify="left" if name == "method" else "right")
     for line in lines:
@@ -111,8 +114,15 @@ def markdown(results: Sequence[Result], cell_text: Any = with_error) -> str:
     parts = []
     for setting, here in _by_setting(results):
         header, lines = grid(here, cell_text)
-        parts.append(f"**{setting}**\n\n" + _markdown(header, lines))
+        note = _note(here) if cell_text is with_interval else ""
+        parts.append(f"**{setting}**\n\n" + _markdown(header, lines) + note)
     return "\n".join(parts)
+
+
+def _note(results: Sequence[Result]) -> str:
+    """A paragraph below a table with intervals, where there are too few draws for them."""
+    text = few_draws(results)
+    return f"\n{text}\n" if text else ""
 
 
 def aggregate_markdown(
@@ -122,11 +132,11 @@ def aggregate_markdown(
     name = name_of(baseline)
     compared = [f"difference from {name}", f"P(run above {name})", "clearly above", "clearly below"]
     header = ["method", "cells", "IQM", "mean", *compared]
-    rows = aggregates(results, baseline, by)
+    rows, groups = aggregates(results, baseline, by), grouped(ordinary(results), by)
     parts = []
     for group in dict.fromkeys(row["group"] for row in rows):
         lines = [_aggregate_line(row) for row in rows if row["group"] == group]
-        parts.append(f"**{group}**\n\n" + _markdown(header, lines))
+        parts.append(f"**{group}**\n\n" + _markdown(header, lines) + _note(groups[group]))
     return "\n".join(parts)
 
 
@@ -167,7 +177,7 @@ def _latex_table(setting: str, results: Sequence[Result]) -> str:
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_caption(setting, results)}}}",
-        rf"\label{{tab:{cell.setting}}}",
+        rf"\label{{tab:{cell.setting}{f'-seed{cell.seed}' if cell.seed else ''}}}",
         rf"\begin{{tabular}}{{l{'r' * len(sizes)}}}",
         r"\toprule",
         _latex_line(["trajectories", *map(str, sizes)]),

@@ -27,7 +27,7 @@ def _chooses_decay(method: Method) -> bool:
 
 def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Each form of EDM against each baseline, one row a cell: the paired difference, and `verdict` in words."""
-    labelled = [result for result in results if result.cell.unlabelled == 0]
+    labelled = [result for result in results if compare.is_ordinary(result.cell)]
     rows = []
     for baseline in baselines(labelled):
         here = [result for result in labelled if str(result.cell.method) in (*FORMS, baseline)]
@@ -41,7 +41,7 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
 def sentences(results: Sequence[Result], rows: Sequence[dict[str, Any]] | None = None) -> list[str]:
     """What these results say; `rows` are their `comparisons` where they are already at hand."""
     rows = comparisons(results) if rows is None else rows
-    labelled = [result for result in results if result.cell.unlabelled == 0]
+    labelled = [result for result in results if compare.is_ordinary(result.cell)]
     forms = [form for form in FORMS if any(str(result.cell.method) == form for result in labelled)]
     parts = [_standing(form, [row for row in rows if row["method"] == form]) for form in forms]
     if not forms:

@@ -9,6 +9,16 @@ from typing import Any
 from sbil.experiments import Cell, Result
 from sbil.reports.names import place_of
 
+SCRIPT = """from pathlib import Path
+from sbil.experiments import Experiment, Method
+from sbil.experiments.run import run_grid
+from sbil.experiments.store import Store
+
+experiments = [
+{}
+]
+cells = [cell for experiment in experiments for cell in experiment.cells()]
+list(run_grid(cells, Store(Path("runs/"))))"""
 PROTOCOL = ("draws", "initialisations", "updates", "episodes")
 
 
@@ -17,7 +27,7 @@ def told_apart(results: Sequence[Result]) -> list[Result]:
 
     The way with most cells, then most draws, initialisations and updates, keeps the method's own name.
     """
-    ways: dict[tuple[str, str], Counter[tuple[int, ...]]] = {}
+    ways: dict[tuple[str, int, str], Counter[tuple[int, ...]]] = {}
     for result in results:
         ways.setdefault(_series(result.cell), Counter())[_protocol(result.cell)] += 1
     named, seen = [], Counter[Cell]()
@@ -32,8 +42,8 @@ def told_apart(results: Sequence[Result]) -> list[Result]:
     return sorted(named, key=lambda result: _place(result.cell))
 
 
-def _series(cell: Cell) -> tuple[str, str]:
-    return cell.setting, str(cell.method)
+def _series(cell: Cell) -> tuple[str, int, str]:
+    return cell.setting, cell.seed, str(cell.method)
 
 
 def _protocol(cell: Cell) -> tuple[int, ...]:
@@ -41,11 +51,34 @@ def _protocol(cell: Cell) -> tuple[int, ...]:
 
 
 def _place(cell: Cell) -> tuple[Any, ...]:
-    return cell.setting, place_of(str(cell.method)), cell.size, cell.unlabelled, _protocol(cell)
+    states = cell.unlabelled, cell.every_state
+    return cell.setting, cell.seed, place_of(str(cell.method)), cell.size, *states, _protocol(cell)
 
 
 def commands(cells: Sequence[Cell]) -> list[str]:
-    """The calls of `sbil reproduce` that run the cells of one setting: one for each protocol and choice of sizes."""
+    """The calls of `sbil reproduce` that run the cells of one setting: one for each protocol and choice of sizes.
+
+    Cells with another seed or with every state are left out: it has no option for them, see `from_python`.
+    """
+    plain = [cell for cell in cells if not _needs_python(cell)]
+    return [_command(plain[0], methods, *call) for call, methods in _calls(plain).items()]
+
+
+def from_python(cells: Sequence[Cell]) -> str:
+    """A script that runs those cells of one setting that no command does; nothing where there are none."""
+    lines = []
+    for every_state in (False, True):
+        mine = [cell for cell in cells if _needs_python(cell) and cell.every_state == every_state]
+        lines += [f"    {_experiment(mine[0], methods, *call)}," for call, methods in _calls(mine).items()]
+    return SCRIPT.format("\n".join(lines)) if lines else ""
+
+
+def _needs_python(cell: Cell) -> bool:
+    return bool(cell.seed or cell.every_state)
+
+
+def _calls(cells: Sequence[Cell]) -> dict[tuple[Any, ...], list[str]]:
+    """The methods to run by (protocol, sizes, numbers of unlabelled trajectories), so that each cell is run once."""
     asked: dict[tuple[Any, ...], dict[int, set[int]]] = {}
     for cell in cells:
         key = _protocol(cell), place_of(str(cell.method))
@@ -55,7 +88,23 @@ def commands(cells: Sequence[Cell]) -> list[str]:
         for sizes in dict.fromkeys(tuple(sorted(found[unlabelled])) for unlabelled in sorted(found)):
             levels = tuple(unlabelled for unlabelled in sorted(found) if found[unlabelled] == set(sizes))
             calls.setdefault((protocol, sizes, levels), []).append(method)
-    return [_command(cells[0], methods, *call) for call, methods in calls.items()]
+    return calls
+
+
+def _experiment(
+    cell: Cell, methods: Iterable[str], protocol: Sequence[int], sizes: Sequence[int], levels: Sequence[int]
+) -> str:
+    options = {
+        "thin": cell.thin,
+        "sizes": sizes,
+        "unlabelled": levels,
+        "every_state": cell.every_state,
+        "seed": cell.seed,
+        **dict(zip(PROTOCOL, protocol, strict=True)),
+    }
+    parsed = "".join(f"Method.parse({method!r}), " for method in methods)
+    words = [repr(cell.environment), f"(({cell.demonstrator!r}, {cell.mode!r}),)", f"({parsed.rstrip()})"]
+    return f"Experiment({', '.join([*words, *(f'{name}={value!r}' for name, value in options.items())])})"
 
 
 def _command(
