@@ -11,6 +11,7 @@ import pytest
 from scipy.stats import chisquare
 
 from sbil import algorithms, environments
+from sbil.clinical import comparison
 from sbil.clinical import icu_sepsis as study
 from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrators import collect
@@ -232,6 +233,31 @@ def test_scores_worked_by_hand(small):
     np.testing.assert_allclose(found.survival, 0.25 * 0.75 + 0.75 * 0.25)
     np.testing.assert_allclose(found.greedy_survival, 0.25)
     np.testing.assert_allclose(found.states, 0.1)
+
+
+def test_of_several_likeliest_actions_any_is_taken(small):
+    """Always action 0 would match 0.65 of the decisions and save 0.75."""
+    found = study.score(np.zeros((5, 2)))
+    np.testing.assert_allclose(found.match, 0.5 * 0.5 + 0.5 * 0.5)
+    np.testing.assert_allclose(found.greedy_survival, 0.5)
+    np.testing.assert_array_equal(study.likeliest(np.array([[3, 1, 3], [0, 2, 1]])), [[0.5, 0, 0.5], [0, 1, 0]])
+
+
+@needs_package
+def test_uniform_actions_score_what_chance_does(tmp_path):
+    """Of no decision do they say more than of another: areas are those of any order, and the rest is 1 in 25."""
+    process, demonstrations = study.process(10), study.record(20)
+    found = comparison.run("uniform", demonstrations, tmp_path, (study.UNIFORM,), splits=2, process=process)
+    scores = {metric: values.tolist() for metric, values in found.scores[study.UNIFORM].items()}
+    judged = [demonstrations.split(0.2, seed)[1].flat().action for seed in range(2)]
+    assert scores["accuracy"] == scores["balanced_accuracy"] == [0.04] * 2
+    assert scores["auc"] == [0.5] * 2
+    assert scores["apr"] == pytest.approx([1 / len(np.unique(actions)) for actions in judged])  # the mean share
+    assert scores["log_loss"] == pytest.approx([np.log(25)] * 2)
+    assert scores["brier"] == pytest.approx([24 / 25] * 2)
+    assert scores["ece"] == [0] * 2
+    assert scores["survival"] == scores["greedy_survival"] == pytest.approx([0.7801] * 2, abs=5e-5)
+    assert found.diverged(study.UNIFORM) == 0
 
 
 def test_what_a_study_refuses():

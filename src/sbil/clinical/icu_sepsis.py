@@ -68,7 +68,7 @@ class Score:
     log_loss: float  # of clinicians' decisions
     divergence: float  # KL(clinicians, policy): the log-loss beyond the clinicians' own entropy
     survival: float  # where actions are drawn from the policy
-    greedy_survival: float  # where the most probable action is taken
+    greedy_survival: float  # where the most probable action is taken, of several alike any
     live: float | None = None  # the share that survived in episodes with actions drawn from the policy
     states: float | None = None  # total variation between p(s) = exp(-E(s)) / Z and the states that clinicians visit
 
@@ -96,10 +96,16 @@ def survival(policy: Table) -> float:
     return float(visits(policy) @ last)
 
 
+def likeliest(table: Table) -> Table:
+    """The policy that takes the most probable action of another (probabilities or logits), of several alike any."""
+    most = table == table.max(axis=1, keepdims=True)
+    return most / most.sum(axis=1, keepdims=True)
+
+
 def score(logits: Table, live: float | None = None, states: np.ndarray | None = None) -> Score:
     """The worth of a policy from its logits at every state; states: p(s), where there is a model of them."""
     logs = logits - np.logaddexp.reduce(logits.astype(np.float64), axis=1, keepdims=True)
-    truth, best = tables().clinicians[:DEATH], logits.argmax(axis=1)
+    truth, best = tables().clinicians[:DEATH], likeliest(logits)
     visited = visits(tables().clinicians)
     visited /= visited.sum()
     log_loss = -float(visited @ (truth * logs[:DEATH]).sum(axis=1))
@@ -108,11 +114,11 @@ def score(logits: Table, live: float | None = None, states: np.ndarray | None = 
     if states is not None:
         distance = float(np.abs(np.pad(visited, (0, STATES - DEATH)) - states).sum() / 2)
     return Score(
-        match=float(visited @ truth[np.arange(DEATH), best[:DEATH]]),
+        match=float(visited @ (truth * best[:DEATH]).sum(axis=1)),
         log_loss=log_loss,
         divergence=log_loss - entropy,
         survival=survival(np.exp(logs)),
-        greedy_survival=survival(np.eye(logits.shape[1])[best]),
+        greedy_survival=survival(best),
         live=live,
         states=distance,
     )
@@ -140,10 +146,7 @@ def process(episodes: int = 1000) -> Process:
     the state, the former says all, and of the habit of taking the same action again the latter does.
     """
     acting = clinicians()
-    nearly_none = 1e-6 * jax.random.normal(
-        named("ties", ICU_SEPSIS.name), (STATES, ACTIONS)
-    )  # which action is likeliest
-    at_random = replace(acting, network=MLP((Dense(nearly_none, jnp.zeros(ACTIONS)),), "elu"))
+    at_random = replace(acting, network=jax.tree.map(jnp.zeros_like, acting.network))
     rows = np.eye(STATES, dtype=np.float32)
     first = [Trajectory(row[None], np.zeros(1, np.int32)) for row in rows]
     after = [Trajectory(rows[[0, 0]], np.array([action, 0], np.int32)) for action in range(ACTIONS)]
@@ -162,7 +165,11 @@ def process(episodes: int = 1000) -> Process:
 
 
 def _play(episodes: int, method: str, said: Mapping[int, Decided]) -> dict[int, dict[str, float]]:
-    """Who survives where actions are drawn from what was said, exactly and live, and where the likeliest is taken."""
+    """Who survives where actions are drawn from what was said, exactly and live, and where the likeliest is taken.
+
+    Uniform actions have no likeliest one. What was scored for the first of them is replaced by what one drawn at random
+    scores on average: it is right 1 time in 25, and as sure of it.
+    """
     if not said:
         return {}
     habit = method == PREVIOUS
@@ -174,11 +181,13 @@ def _play(episodes: int, method: str, said: Mapping[int, Decided]) -> dict[int, 
     networks = stack([MLP((Dense(each, jnp.zeros(ACTIONS)),), "elu") for each in logits])
     keys = jnp.stack([named("live", ICU_SEPSIS.name, seed) for seed in said])
     live = evaluate(HABIT if habit else ICU_SEPSIS, Policies(call, networks), keys, episodes, greedy=False)
+    chance = {"accuracy": 1 / ACTIONS, "balanced_accuracy": 1 / ACTIONS, "ece": 0.0} if method == UNIFORM else {}
     return {
         seed: {
             "survival": exact(policy),
-            "greedy_survival": exact(np.eye(ACTIONS)[policy.argmax(axis=1)]),
+            "greedy_survival": exact(likeliest(policy)),
             "live_survival": float(returns.mean()),
+            **chance,
         }
         for (seed, policy), returns in zip(policies.items(), live, strict=True)
     }
