@@ -3,11 +3,12 @@
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from browsing import CONTRAST, FOCUS, NAMELESS, expand
 from handmade import made
 
-from sbil.reports import page, tables
+from sbil.reports import clinical, page, tables
 from sbil.reports.names import MAIN
 from sbil.reports.statistics import estimate
 
@@ -314,6 +315,84 @@ def test_names_from_files_stay_text(opened):
     assert tab.locator("script").count() == 2
     for payload in PAYLOADS:
         assert tab.get_by_text(payload).count() > 3
+
+
+def open_page(opened, tmp_path, text, **options):
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    return opened((tmp_path / "page.html").as_uri(), **options)
+
+
+def test_one_number_is_the_same_wherever_it_is_shown(opened, tmp_path):
+    """0.14348 rounds to 0.143 in the table, in the panel and beside a mark."""
+    cells = [made("bc", scores=np.full((6, 2), 0.1)), made("edm", scores=np.full((6, 2), 0.14348))]
+    tab = open_page(opened, tmp_path, page.build(cells))
+    expand(tab)
+    assert "0.143 [0.143, 0.143]" in tab.locator("#cell-body .facts").first.inner_text()
+    assert "+0.043 [+0.043, +0.043]" in tab.locator("#cell-body .facts").first.inner_text()
+    assert "0.143 ± 0.000" in tab.locator(".cells").inner_text()
+    assert "0.144" not in tab.locator("main").inner_text()
+
+
+def seen(tab, place):
+    """How many elements can be seen without scrolling sideways, wholly, and beside what stays in its place."""
+    inside = """(marks) => marks.filter((mark) => {
+      const box = mark.getBoundingClientRect(), around = mark.closest(".scroll").getBoundingClientRect();
+      const middle = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
+      return box.left >= around.left && box.right <= around.right && middle && mark.contains(middle);
+    }).length"""
+    tab.locator(place).first.scroll_into_view_if_needed()
+    tab.wait_for_timeout(100)
+    return tab.locator(place).evaluate_all(inside)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 3), (1, 3, 7, 10, 15)])
+def test_signs_are_seen_at_a_glance_on_a_narrow_screen(opened, tmp_path, sizes):
+    methods = ("bc", "bc:decay", "edm", "edm:released", "edm:paper")
+    cells = [made(method, size, 0.1 * place) for place, method in enumerate(methods) for size in sizes]
+    tab = open_page(opened, tmp_path, page.build(cells), viewport={"width": 360, "height": 740})
+    assert tab.locator(".glance tbody td").count() == 4 * len(sizes)  # three forms against BC, one against its decay
+    assert seen(tab, ".glance tbody td") >= min(len(sizes), 3)
+    tab.locator(".scroll:has(.glance)").evaluate("(box) => { box.scrollLeft = box.scrollWidth; }")
+    assert seen(tab, ".glance tbody td") >= 1
+    label = tab.locator(".glance tbody th").bounding_box()
+    assert label["x"] >= 0  # the setting stays in sight
+    assert label["width"] < 180
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_long_name_hides_no_number(opened, tmp_path, width):
+    long = "dsfn+rounds=2+warm_updates=2000+feature_updates=2000+value_updates=2000"
+    score = {"mean": 0.5, "standard_error": 0.01, "low": 0.4, "high": 0.6}
+    scores = {"accuracy": score, "auc": score, "apr": score}
+    methods = {name: {"diverged": 0, "scores": scores, "minus_bc": scores} for name in ("bc", long)}
+    text = clinical.build([{"name": "A", "splits": 10, "held_out": 0.2, "methods": methods}])
+    tab = open_page(opened, tmp_path, text, viewport={"width": width, "height": 740})
+    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    assert seen(tab, ".plain tbody tr:nth-child(2) td") >= (1 if width == 360 else 5)
+
+
+def test_every_state_and_another_seed_have_marks_of_their_own(opened, tmp_path):
+    cells = [made("bc", 1, 0.5), made("edm", 1, 0.6), made("edm", 1, 0.8, every_state=True)]
+    cells += [made("edm", 1, 0.7, unlabelled=2), made("bc", 1, 0.3, seed=1), made("edm", 1, 0.4, seed=1)]
+    tab = open_page(opened, tmp_path, page.build(cells))
+    assert tab.locator("#return-panels .panel").count() == 2
+    assert points(tab) == 4
+    assert points(tab, "#state-panels") == 4  # BC, and EDM with none, all of its own and two more
+    expand(tab)
+    row = tab.locator("#state-panels .behind tr", has_text="EDM").inner_text()
+    assert [text[:5] for text in row.split("\t")[1:]] == ["0.600", "0.800", "0.700"]
+    assert tab.locator("#state-panels .behind thead").inner_text().split() == ["method", "0", "0,", "all", "2"]
+    tab.locator("#cell-setting").select_option(index=0)
+    tab.locator("#cell-method").select_option(label="EDM (our default)")
+    tab.locator("#cell-size").select_option(label="1 trajectory, every state")
+    assert "0.800" in tab.locator("#cell-body .facts").first.inner_text()
+
+
+def test_intervals_of_few_draws_are_marked(opened, tmp_path):
+    tab = open_page(opened, tmp_path, page.build([made("bc", draws=2), made("edm", draws=2)]))
+    hover(tab.locator("#return-panels .point").first)
+    assert "(2 draws: no 95 % interval)" in tab.locator("#tip").inner_text()
+    assert "Fewer than 6 draws" in tab.locator("#returns").inner_text()
 
 
 def test_a_single_cell_makes_a_page(opened, tmp_path):

@@ -49,6 +49,20 @@ def test_tables_are_found_beside_the_results_and_shown(tmp_path):
     assert "&lt;b&gt;trees" in html
 
 
+def test_one_split_and_titles_with_commas():
+    two = [{**table("PhysioNet-2012, previous action shown"), "splits": 1}, table("ICU-Sepsis")]
+    assert "PhysioNet-2012, previous action shown: 1 split, 20 % held out" in clinical.section(two)
+    assert "<title>sbil report: PhysioNet-2012, previous action shown; ICU-Sepsis</title>" in clinical.build(two)
+
+
+def test_small_differences_keep_their_digits():
+    small = table(bc=0.8, edm=0.8)
+    small["methods"]["edm"]["minus_bc"]["auc"] = {"mean": 0.00042, "low": -0.00013, "high": -0.000001}
+    html = clinical.section([small])
+    assert "+0.0004 [−0.0001, +0.0000]" in html
+    assert "+0.0000 [−0.0200, +0.0200]" in html
+
+
 def test_a_dataset_that_the_paper_does_not_have_has_no_printed_column():
     assert "printed ACC" not in clinical.section([table("PhysioNet-2012")])
 

@@ -14,7 +14,7 @@ from handmade import made
 
 from sbil.cli import main, parse
 from sbil.experiments import store
-from sbil.reports import compare, page, ways
+from sbil.reports import compare, page, page_data, ways
 from sbil.reports.names import MAIN
 
 CHOSEN = "bc+weight_decay=0/1"
@@ -125,6 +125,20 @@ def test_the_data_are_those_of_the_cells(results, text):
     lower, median, upper = cell["curves"]["policy_loss"]
     np.testing.assert_allclose(median, np.linspace(1, 2, 4) + 0.5, atol=1e-3)
     np.testing.assert_allclose([lower[0], upper[0]], [1.25, 1.75], atol=1e-3)
+
+
+def test_numbers_are_rounded_once():
+    """0.14348 is 0.143; by way of 0.1435 it would be 0.144."""
+    cell = embedded(page.build([made("edm", scores=np.full((6, 2), 0.14348))]))["cells"][0]
+    shown = [*cell["mean"], *cell["iqm"], *cell["scores"]]
+    np.testing.assert_allclose(shown, 0.14348, atol=1e-6)
+    assert {round(value, 3) for value in shown} == {0.143}
+    small = page_data.plain({"mean": [0.005499964, 0.0004996]})
+    assert small == {"mean": [0.00549996, 0.0004996]}
+
+
+def test_the_folder_of_the_commands_is_said_to_be_ones_own(text):
+    assert "in the place of\n<code>runs/</code>, what is finished there is kept" in text
 
 
 def test_runs_choose_and_the_page_counts(text):

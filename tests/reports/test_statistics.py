@@ -76,6 +76,15 @@ def test_sign_flips_by_hand_and_against_scipy():
     assert sign_flip(many) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.02)
 
 
+def test_random_signs_never_give_a_p_of_zero():
+    """Beyond 12 values the signs seen are one of the draws, as Phipson and Smyth (2010) have it."""
+    assert sign_flip(np.ones(12)) == 2 / 2**12  # exact
+    least = 1 / (statistics.RESAMPLES + 1)
+    assert sign_flip(np.ones(20)) == least
+    assert sign_flip(np.ones(13)) >= least
+    assert sign_flip(np.zeros(20)) == 1
+
+
 def test_a_few_large_values_are_not_a_clear_difference():
     values = np.array([0, 0, 0, 0, 0, 0, 0, 0.03, 0.43, 0.68])
     assert bootstrap(values)[0] >= 0  # the interval alone would let it pass

@@ -36,6 +36,16 @@ def test_differences_are_paired(results):
     assert compare.verdict({"draws": 9, "low": 1, "high": 2, "p": 0.06}) == "no clear difference"
 
 
+def test_differences_become_a_row_that_can_be_judged():
+    """The one rule of what is clear, for values that no table holds."""
+    rows = [compare.difference(np.full((6, 2), value)) for value in (0.1, -0.1, 0.0)]
+    assert [compare.verdict(row) for row in rows] == ["above", "below", "no clear difference"]
+    assert compare.verdict(compare.difference(np.full((5, 2), 0.1))) == "too few draws to tell (5)"
+    mixed = compare.difference(np.array([0, 0, 0, 0, 0, 0, 0, 0.03, 0.43, 0.68])[:, None])
+    assert mixed["low"] >= 0
+    assert compare.verdict(mixed) == "no clear difference"  # the interval alone would let it pass
+
+
 def test_a_difference_needs_the_same_runs(results):
     fewer = result("rcal", 1, BASE[:3])
     elsewhere = result("rcal", 1, BASE, demonstrator="dqn", mode="greedy")
@@ -166,6 +176,8 @@ def test_draws_of_one_environment_are_resampled_together(results):
     cells = [results[0], results[1], result("bc", 1, BASE, mode="greedy"), result("bc", 7, BASE[:3])]
     acrobot = result("bc", 1, BASE, environment="Acrobot-v1", thin=1)
     assert [part.shape for part in compare.strata([acrobot, *cells])] == [(1, 6, 2), (3, 6, 2), (1, 3, 2)]
+    (doubled,) = compare.strata(cells[:2], lambda result: 2 * result.scores)  # other values than scores
+    np.testing.assert_allclose(doubled, [2 * BASE, 2 * (BASE + 0.1)], atol=1e-6)
 
 
 def test_the_table_of_aggregates(results):
