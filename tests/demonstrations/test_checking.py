@@ -1,12 +1,13 @@
 """The look at a table before training: its facts, what is wrong with it, and the command that follows."""
 
+import csv
 import json
 
 import numpy as np
 import polars as pl
 import pytest
 
-from sbil.demonstrations import check, read, reading, save
+from sbil.demonstrations import Column, Schema, check, read, reading, save, suspects
 from tables import ROLES, in_process
 
 
@@ -148,6 +149,189 @@ def test_many_values_are_not_counted():
     column = next(column for column in found.columns if column.name == "patient_no")
     assert column.distinct is None
     assert "column 'patient_no': looks like an identifier" in said(found, "harms")
+
+
+# ---- the decimal sign
+
+LABS = "stay;hour;icd;crea;pulse;treat\n" + "".join(
+    f"{i // 4};{i % 4};{250 + i % 3}.0{i % 2};1,{i % 9};{60 + i},5;{'ab'[i % 2]}\n" for i in range(40)
+)
+STAYS = {"episode": "stay", "time": "hour", "action": "treat"}
+
+
+@pytest.mark.parametrize("delimiter", [";", ","])
+def test_one_column_of_codes_does_not_turn_the_decimal_sign(tmp_path, delimiter):
+    """Laboratory values are numbers; the codes stop both check and read until somebody says what they are."""
+    path = tmp_path / "labs.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter=delimiter).writerows(line.split(";") for line in LABS.splitlines())
+    found = check(path, **STAYS)
+    assert found.description.endswith("decimal comma")
+    assert (found.columns[4].role, found.columns[4].mean) == ("observation", 80)
+    stops = [problem for problem in found.problems if problem.severity == "stops"]
+    assert [problem.where for problem in stops] == ["column 'icd'"]
+    assert "40 cells are written with another decimal sign" in stops[0].what
+    assert "first in line 2" in stops[0].what
+    assert "--categories" in stops[0].fix
+    assert found.blocked
+    with pytest.raises(ValueError, match="line 2, column 'icd': a number, but not with a decimal comma"):
+        read(path, **STAYS)
+    assert not check(path, **STAYS, categories=["icd"]).blocked
+    taken = read(path, **STAYS, categories=["icd"])
+    assert taken.observation_names == ("icd", "crea", "pulse")
+    assert taken.trajectories[0].observations[:, 2].tolist() == [60.5, 61.5, 62.5, 63.5]
+
+
+def test_the_files_of_a_folder_have_their_own_decimal_signs(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    lines = LABS.replace(";250.0", ";250,0").replace(";251.0", ";251,0").replace(";252.0", ";252,0").splitlines()
+    (folder / "1.csv").write_text("\n".join(lines[:21]).replace(",", ".").replace(";", ",") + "\n")
+    (folder / "2.csv").write_text("\n".join([lines[0], *lines[21:]]) + "\n")
+    found = check(folder, **STAYS)
+    assert found.description.startswith("2 files, the first comma-separated")
+    assert not said(found, "stops")
+    pulse = next(column for column in found.columns if column.name == "pulse")
+    assert (pulse.role, pulse.type, pulse.mean) == ("observation", "number", 80)
+    assert read(folder, **STAYS).flat().observation[:, 2].tolist() == [60.5 + i for i in range(40)]
+    text = (folder / "2.csv").read_text()
+    (folder / "2.csv").write_text(text.replace("80,5", "80.5"))
+    assert any(
+        "'pulse': 1 cell is written" in line and "2.csv, line 2" in line for line in said(check(folder, **STAYS))
+    )
+    with pytest.raises(ValueError, match=r"2\.csv, line 2, column 'pulse': a number, but not with a decimal comma"):
+        read(folder, **STAYS)
+
+
+def test_check_and_read_take_the_same_columns_for_numbers(tmp_path):
+    """By the first batch: what turns to text later stops both, it is not left out by one of them."""
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    head = "stay,hour,pulse,note,treat\n"
+    (folder / "1.csv").write_text(head + "".join(f"1,{i},{60 + i}.5,,{'ab'[i % 2]}\n" for i in range(10)))
+    (folder / "2.csv").write_text(head + "".join(f"2,{i},{60 + i}.5,slept well,{'ab'[i % 2]}\n" for i in range(30)))
+    assert "column 'note': 30 cells are no number, first in 2.csv, line 2" in said(check(folder, **STAYS), "stops")
+    with pytest.raises(ValueError, match=r"2\.csv, line 2, column 'note': no number"):
+        read(folder, **STAYS)
+
+
+# ---- what is a name
+
+
+def test_none_is_an_action_and_a_level(tmp_path):
+    for actions, type_ in ((["none", "1", "2", "3"] * 10, "text"), (["none"] * 40, "text")):
+        found = check(stays(treatment=actions, mode=["none", "NA"] * 20), one_hot=["mode"])
+        treatment, mode = (next(c for c in found.columns if c.name == name) for name in ("treatment", "mode"))
+        assert (treatment.missing, treatment.type, sum(found.actions.values())) == (0, type_, 40)
+        assert mode.missing == 20
+        assert [line for line in said(found, "stops")] == ["column 'mode': 20 missing (50.0%), first in row 2"]
+        roles = {role: name for role, name in found.roles.items() if name}
+        assert read(stays(treatment=actions), **roles).action_names == tuple(sorted(set(actions)))
+
+
+def test_a_level_that_a_schema_lists_is_not_missing():
+    frame = stays(mode=["none", "NA"] * 20)
+    schema = Schema("treatment", (Column("mode", "one-hot", ("NA", "none")),), episode="stay_id", time="hour")
+    found = check(frame, schema=schema)
+    assert next(column for column in found.columns if column.name == "mode").missing == 0
+    assert not said(found, "stops")
+    assert len(read(frame, schema=schema)) == 10
+
+
+# ---- excluded episodes
+
+
+def test_excluded_episodes_are_not_looked_at():
+    frame = stays(pulse=with_(map(str, PULSE), [4, 5], "broken"))
+    roles = {"episode": "stay_id", "time": "hour", "action": "treatment"}
+    assert said(check(frame, **roles), "stops")
+    found = check(frame, **roles, exclude=["stay_id", "1", "3"])  # the first is a heading
+    assert not said(found, "stops")
+    assert (found.rows, found.episodes["count"]) == (32, 8)
+    assert read(frame, **roles, exclude=["1", "3"]).ids == ("0", "2", "4", "5", "6", "7", "8", "9")
+    for look in (check, read):
+        with pytest.raises(ValueError, match="1 of the episodes to exclude are not in the data, '77' say"):
+            look(frame, **roles, exclude=["1", "77"])
+        with pytest.raises(ValueError, match="none is left"):
+            look(frame, **roles, exclude=[str(i) for i in range(10)])
+        with pytest.raises(ValueError, match="excluded by name"):
+            look(frame.drop("stay_id", "hour"), action="treatment", exclude=["1"])
+
+
+# ---- what harms without being wrong
+
+
+def wards(**changes):
+    """123 stays of 62 patients, four hours each."""
+    stay, rng = np.repeat(np.arange(123), 4), np.random.default_rng(0)
+    columns = {
+        "stay": stay,
+        "hour": np.tile(np.arange(4), 123),
+        "pulse": rng.normal(80, 10, 492),
+        "age": rng.integers(18, 90, 123)[stay],
+        "weight": rng.normal(80, 10, 123)[stay],
+        "treat": rng.choice(["a", "b"], 492),
+        **changes,
+    }
+    return pl.DataFrame(columns)
+
+
+STAY = np.repeat(np.arange(123), 4)
+NAMELESS = {
+    "one an episode": ({"hadm": 5_000 + 7 * STAY}, {}, ["hadm"]),
+    "one a patient, by its name": ({"mrn": 300 + STAY // 2}, {}, ["mrn"]),
+    "one a patient": ({"code": 300 + STAY // 2, "patient": STAY // 2}, {"group": "patient"}, ["code"]),
+    "text": ({"code": [f"p{i}" for i in STAY]}, {"one_hot": ["code"]}, ["code"]),
+    "a few wards": ({"ward_id": STAY % 5}, {}, []),
+    "changing": ({"code": np.arange(492)}, {}, []),
+}
+
+
+@pytest.mark.parametrize("case", NAMELESS)
+def test_identifiers(case):
+    """Neither an age, of which some are shared, nor a weight, which has fractions, is one."""
+    columns, roles, names = NAMELESS[case]
+    found = check(wards(**columns), **STAYS, **roles)
+    assert said(found, "harms") == [f"column '{name}': looks like an identifier" for name in names]
+
+
+def test_rows_that_are_copies():
+    frame = wards().select("pulse", "age", "treat")
+    assert not any("same as an earlier" in line for line in said(check(frame, action="treat")))
+    twice = pl.concat([frame, frame[:30], frame[:1]])
+    line = "rows: 31 are the same as an earlier one in every column, first row 493"
+    assert line in said(check(twice, action="treat"), "harms")
+    within = wards().drop("hour")
+    found = check(pl.concat([within, within[:1]]), episode="stay", action="treat")
+    assert "rows: 1 is the same as an earlier one in every column, first row 493" in said(found, "note")
+
+
+def test_copies_among_too_many_rows_are_not_counted(monkeypatch):
+    monkeypatch.setattr(suspects, "MOST_ROWS", 100)
+    found = check(wards().select("pulse", "treat"), action="treat")
+    assert "rows: too many to look for copies among them" in said(found, "note")
+
+
+@pytest.mark.parametrize(("values", "coarse"), [(1e9 + np.arange(492) % 3, 1), (1e9 + 1e6 * np.arange(492), 0)])
+def test_what_float32_cannot_tell_apart(values, coarse):
+    found = check(wards(pulse=values), **STAYS)
+    assert said(found, "harms") == ["column 'pulse': varies by less than float32 can tell at its size"] * coarse
+    assert len(np.unique(values.astype(np.float32))) == (1 if coarse else 492)
+
+
+# ---- what follows
+
+
+def test_the_command_comes_after_what_it_cannot_mend():
+    gap = {"pulse": with_(PULSE, [3], None)}
+    assert not check(stays(**gap)).blocked  # the command says --missing mean
+    assert check(stays(**gap, treatment=with_(TREAT, [3], None))).blocked
+    dropped = check(stays(**gap, treatment=with_(TREAT, [3], None)), missing="drop")
+    assert not dropped.blocked
+    assert dropped.as_json()["blocked"] is False
+    assert [p.fix for p in dropped.problems if "missing" in p.what] == ["such rows are left out"] * 2
+    carried = next(p for p in check(stays(**gap), missing="last").problems if "missing" in p.what)
+    assert (carried.severity, carried.fix.split(",")[0]) == ("note", "filled with the last one of the episode")
 
 
 def test_what_check_says_stops_read_and_what_it_commands_reads():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -91,7 +92,7 @@ def test_by_hand(tmp_path):
     }
     json.dumps(provenance)
     columns = (
-        Column("pulse", unit="1/min"),
+        Column("pulse", unit="1/min", fill=70.6),
         Column("sex", "one-hot", ("f", "m")),
         Column("unit", "category", ("ER", "ICU")),
     )
@@ -212,6 +213,28 @@ def test_missing_mean(tmp_path, here):
     )
 
 
+@pytest.mark.parametrize("rule", ["refuse", "drop"])
+def test_gaps_in_later_tables_are_filled_with_the_means_of_training(tmp_path, here, rule):
+    """Whatever the rule was in training; and where decisions are known as where they are not."""
+    schema = read(write(tmp_path, GOOD), **ROLES, missing=rule).schema
+    assert [column.fill for column in schema.columns] == [283 / 4]
+    later = write(tmp_path, "stay,hour,pulse,treat\n1,0,NA,none\n1,1,1000,fluid\n", "later.csv")
+    for filling in ("mean", "last"):
+        again = read(later, schema=schema, missing=filling)
+        assert seen(again) == [[[70.75], [1000]]]
+        assert again.schema.columns == schema.columns
+        rows = read_observations(later, replace(schema, missing=filling))
+        assert rows.observations.tolist() == [[70.75], [1000]]
+
+
+def test_a_schema_without_means(tmp_path, here):
+    """One that was written by hand, or by an sbil that kept none."""
+    schema = Schema("treat", (Column("pulse"),), ("fluid", "none"), missing="mean")
+    gap = write(tmp_path, "pulse\n1\n\nNA\n")
+    with pytest.raises(UserError, match=r"stays\.csv, line 4, column 'pulse': missing value.*no mean of training"):
+        read_observations(gap, schema)
+
+
 def test_missing_last(tmp_path, here):
     read_ = read(write(tmp_path, table(GAPS)), **ROLES, missing="last")
     assert seen(read_) == [[[25, 5], [10, 5], [10, 7]], [[25, 8], [40, 8]]]
@@ -307,6 +330,23 @@ def test_dialects(tmp_path, here, encoding, newline, delimiter):
     assert read_.observation_names == ("größe", "stadt")
     assert read_.schema.columns[1].levels == ("Genève", "Zürich")
     assert seen(read_) == [[[1.5, 1]], [[-2.25, 0]]]
+
+
+QUOTED = {
+    "by columns": ('x,y,c,a\n"1,5","2,25",3.5,u\n"0,125",7,4.5,v\n', ["x", "y"], [[[1.5, 2.25]], [[0.125, 7]]]),
+    "a thousand in quotes is no sign": ('x,y,a\n1.5,"1,200",u\n0.25,7,v\n', ["x"], [[[1.5]], [[0.25]]]),
+    "the first fraction comes late": (
+        "x;a\n" + "1;u\n" * 5_000 + "2,5;v\n",
+        ["x"],
+        [*[[[1.0]]] * 5_000, [[2.5]]],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", QUOTED)
+def test_the_decimal_sign_is_that_of_most_columns(tmp_path, here, case):
+    content, names, rows = QUOTED[case]
+    assert seen(read(write(tmp_path, content), action="a", observations=names)) == rows
 
 
 def test_latin_1_after_much_ascii(tmp_path, here):

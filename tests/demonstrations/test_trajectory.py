@@ -114,9 +114,15 @@ def test_split_depends_on_the_seed():
     assert len(held_out) > 5
 
 
+def test_one_group_makes_no_folds():
+    data = dataclasses.replace(DEMONSTRATIONS, groups=np.zeros(len(DEMONSTRATIONS), int))
+    with pytest.raises(UserError, match="one group cannot be shared out into folds; bring at least two"):
+        data.folds(2, 0)
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, float("nan")])
 def test_impossible_shares_are_refused(share):
-    with pytest.raises(UserError, match="held_out"):
+    with pytest.raises(UserError, match="share to hold out"):
         DEMONSTRATIONS.split(share, 0)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ EXAMPLES = (
     "sbil check stays.csv",
     "sbil check stays.csv --episode stay --time hour --action treatment --json",
 )
+WIDE = 10_000
 WORDS = {"stops": "[red]stops[/]", "harms": "[yellow]harms[/]", "note": "note"}
 
 
@@ -32,8 +34,10 @@ class Command(Table):
 def run(command: Command) -> None:
     """Look, and print what was found with the problems last, the most harmful first."""
     from sbil.demonstrations.checking import check
+    from sbil.demonstrations.excluding import listed_in
 
-    found = check(command.data, schema=command.schema, **command.roles())
+    names = listed_in(command.exclude) if command.exclude else []
+    found = check(command.data, schema=command.schema, exclude=names, **command.roles())
     if command.exclude:
         found = replace(found, command=f"{found.command} --exclude {shlex.quote(str(command.exclude))}")
     if command.json:
@@ -49,7 +53,8 @@ def show(found: "Checked") -> None:
     from rich.markup import escape
     from rich.table import Table as Grid
 
-    console = Console(highlight=False)
+    # A file or a pipe has no width: nothing is cut there.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     console.print(
         f"{escape(found.source)}: {found.rows:,} rows, {len(found.columns)} columns ({escape(found.description)})"
     )
@@ -69,7 +74,8 @@ def show(found: "Checked") -> None:
         )
     if not found.problems:
         console.print("no problem was found")
-    console.print(f"next: {escape(found.command)}", soft_wrap=True)
+    lead = "mend what stops first, then" if found.blocked else "next"
+    console.print(f"{lead}: {escape(found.command)}", soft_wrap=True)
 
 
 def _cells(column: "ColumnFacts") -> list[str]:

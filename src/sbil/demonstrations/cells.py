@@ -15,6 +15,8 @@ from sbil.errors import UserError
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "?")
 TRUE, FALSE = ("1", "true", "yes"), ("0", "false", "no")
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,299})")  # Python reads no whole number of thousands of digits
+# A number however it is written: point or comma, with or without marks between the thousands.
+NUMERAL = r"^\s*[+-]?(?:(?:\d+|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?\s*$"
 # Timestamps with a blank for the T and a zone for the Z; the first that fits all of the first batch is kept.
 FORMATS = (
     "%Y-%m-%d",
@@ -70,6 +72,26 @@ def _parsed(column: pl.Series, decimal: str) -> Cells:
     wrong = np.zeros(len(column), bool)
     wrong[places] = again.is_null().to_numpy() & ~missing
     return _checked(result, np.isnan(result) & ~wrong)._replace(wrong=wrong)
+
+
+def foreign(column: pl.Series, wrong: np.ndarray) -> np.ndarray:
+    """[n] which of the cells that are no number would be one with another decimal sign or without thousands marks."""
+    found = np.zeros(len(column), bool)
+    if wrong.any() and is_text(column):
+        places = np.flatnonzero(wrong)
+        found[places] = column.cast(pl.String).gather(places).str.contains(NUMERAL).fill_null(False).to_numpy()
+    return found
+
+
+def unnamed(column: pl.Series, missing: np.ndarray, known: Collection[str] = ()) -> np.ndarray:
+    """[n] which of the cells that hold no number hold no name either, by the rule of `label`."""
+    if not (missing.any() and is_text(column)):
+        return missing
+    places = np.flatnonzero(missing)
+    texts = column.cast(pl.String).gather(places).str.strip_chars().fill_null("")
+    found = missing.copy()
+    found[places] = ~((texts.str.to_lowercase() == "none") | texts.is_in(list(known))).to_numpy()
+    return found
 
 
 def _absent(cells: pl.Series) -> np.ndarray:

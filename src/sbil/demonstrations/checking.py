@@ -18,6 +18,12 @@ from sbil.errors import UserError
 
 SMALL = 10  # counts below are not shown
 FORMER = {"stops": 0, "harms": 1, "note": 2}
+FILL = "--missing mean, last or drop"  # the one thing that stops and that the command mends
+FILLED = {
+    "mean": "filled with the mean of the column",
+    "last": "filled with the last one of the episode, or the mean of the column where there is none before",
+    "drop": "such rows are left out",
+}
 
 
 @dataclass(frozen=True)
@@ -61,9 +67,14 @@ class Checked:
     problems: tuple[Problem, ...]  # the most harmful first
     command: str = ""  # what to type next
 
+    @property
+    def blocked(self) -> bool:
+        """Whether something has to be mended before the command can run."""
+        return any(problem.severity == "stops" and problem.fix != FILL for problem in self.problems)
+
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
-        return asdict(self)
+        return {**asdict(self), "blocked": self.blocked}
 
 
 def check(
@@ -80,10 +91,12 @@ def check(
     units: Mapping[str, str] | None = None,
     missing: Missing | None = None,
     schema: Schema | str | Path | None = None,
+    exclude: Sequence[str] = (),
 ) -> Checked:
     """Look through a table as `read` would, guess the roles that are not given, and list what is wrong.
 
-    Bad cells are counted, not refused; a file that is no table is still a UserError.
+    Bad cells are counted, not refused; a file that is no table is still a UserError. The episodes named in `exclude`
+    are not looked at.
     """
     roles = roles_of(
         **{"episode": episode, "time": time, "action": action, "terminal": terminal, "group": group},
@@ -92,8 +105,10 @@ def check(
     )
     name = str(source) if isinstance(source, str | Path) else "the data frame"
     if loaded := ready(source, roles):
+        if exclude:
+            raise UserError(f"{name}: episodes are excluded by name, and these data have none.")
         source, roles = _frame(loaded, name), roles_of(episode="episode", time="step", action="action")
-    with asked(source, {"task": "check", "roles": roles.as_json()}) as (_, facts):
+    with asked(source, {"task": "check", "roles": roles.as_json(), "exclude": list(exclude)}) as (_, facts):
         found = _checked(name, facts, roles)
     words = ["sbil", "train", "edm", "--data", name]
     if not loaded:
@@ -122,7 +137,7 @@ def _checked(name: str, facts: dict[str, Any], roles: Roles) -> Checked:
     chosen = _chosen(roles)
     role_of = {column: role for role, column in facts["roles"].items() if column}
     columns = tuple(_column(column, facts, _role(column, role_of, kinds, chosen)) for column in facts["columns"])
-    problems = [*_role_problems(facts), *_action_problems(facts), *_episode_problems(facts)]
+    problems = [*_role_problems(facts), *_action_problems(facts), *_episode_problems(facts), *_copy_problems(facts)]
     for column, raw in zip(columns, facts["columns"], strict=True):
         problems += _column_problems(column, raw, facts, roles.rule)
     episodes = facts["episodes"]
@@ -246,7 +261,7 @@ def _episode_problems(facts: dict[str, Any]) -> list[Problem]:
     problems = []
     if episodes["twice"]:
         one, other = episodes["twice at"]
-        what = f"{episodes['twice']:,} times twice in one episode, first in {facts['row']}s {one} and {other}"
+        what = f"{episodes['twice']:,} times twice in one episode, first in {one} and {other}"
         problems.append(
             Problem("stops", f"column '{roles['time']}'", what, "keep one row of each, or record finer times")
         )
@@ -273,6 +288,19 @@ def _episode_problems(facts: dict[str, Any]) -> list[Problem]:
     return problems
 
 
+def _copy_problems(facts: dict[str, Any]) -> list[Problem]:
+    """Rows that are the same in every column; where there is a time, two rows at one time say it already."""
+    if not facts["copies"] or facts["copies"]["count"] == 0:
+        return []
+    count, first = facts["copies"]["count"], facts["copies"]["first"]
+    if count is None:
+        return [Problem("note", "rows", "too many to look for copies among them", "look for them yourself")]
+    what = f"{count:,} {'is' if count == 1 else 'are'} the same as an earlier one in every column, first {first}"
+    if facts["roles"]["episode"]:  # equal states follow one another, and no split tears an episode apart
+        return [Problem("note", "rows", what, "if they are copies remove them: they count twice")]
+    return [Problem("harms", "rows", what, "if they are copies remove them: copies leak into what is held out")]
+
+
 def _column_problems(column: ColumnFacts, raw: dict[str, Any], facts: dict[str, Any], missing: str) -> list[Problem]:
     where, problems, names = f"column '{column.name}'", [], ("category", "one-hot", "action", "episode", "group")
     if column.role == "left out":
@@ -283,13 +311,20 @@ def _column_problems(column: ColumnFacts, raw: dict[str, Any], facts: dict[str, 
         what = f"{column.missing:,} missing ({column.missing_share:.1%}), first in {raw['places']['missing']}"
         if column.missing == facts["rows"]:
             problems.append(Problem("stops", where, "holds no value at all", "leave it out of the observations"))
-        elif column.role == "observation":
-            severity: Literal["stops", "harms"] = "stops" if missing == "refuse" else "harms"
-            problems.append(Problem(severity, where, what, "--missing mean, last or drop"))
+        elif missing == "drop" or (missing in ("mean", "last") and column.role == "observation"):
+            problems.append(Problem("note", where, what, FILLED[missing]))
+        elif missing == "last" and column.role in names[:2]:
+            fix = "the last one of the episode stands there; where there is none before, write a level of its own"
+            problems.append(Problem("harms", where, what, fix))
         else:
-            problems.append(Problem("stops", where, what, "fill it in, or --missing drop"))
+            problems.append(
+                Problem("stops", where, what, FILL if column.role == "observation" else "fill it in, or --missing drop")
+            )
     if column.role == "observation":
         problems += _number_problems(column, raw, where)
+    if column.role in ("observation", *names[:2]) and _identifies(column, facts):
+        fix = "name what is observed without it (--observations), or give it as --group"
+        problems.append(Problem("harms", where, "looks like an identifier", fix))
     if column.distinct == 1 and column.role in ("observation", *names[:2]):
         problems.append(Problem("note", where, "the same value in every row", "leave it out; it teaches nothing"))
     return problems
@@ -297,8 +332,13 @@ def _column_problems(column: ColumnFacts, raw: dict[str, Any], facts: dict[str, 
 
 def _number_problems(column: ColumnFacts, raw: dict[str, Any], where: str) -> list[Problem]:
     problems = []
-    if raw["wrong"]:
-        what = f"{_cells(raw['wrong'], 'no number')}, first in {raw['places']['wrong']}"
+    if raw["foreign"]:
+        words = "written with another decimal sign than the file's, or with thousands separators"
+        what = f"{_cells(raw['foreign'], words)}, first in {raw['places']['foreign']}"
+        fix = "write one sign throughout; codes are observed with --categories, or left out with --observations"
+        problems.append(Problem("stops", where, what, fix))
+    if raw["text"]:
+        what = f"{_cells(raw['text'], 'no number')}, first in {raw['places']['text']}"
         problems.append(Problem("stops", where, what, "mend them, write NA, or observe it with --categories"))
     if raw["huge"]:
         what = f"{_cells(raw['huge'], 'infinite or too large')}, first in {raw['places']['huge']}"
@@ -306,14 +346,26 @@ def _number_problems(column: ColumnFacts, raw: dict[str, Any], where: str) -> li
     if raw["sentinels"]:
         what = f"{_cells(raw['sentinels'], 'a number such as -9 or 999 far from all others')}"
         problems.append(Problem("harms", where, what, "if it stands for a missing value, write NA"))
-    if column.type == "whole number" and column.distinct is None and _identifies(column.name):
-        problems.append(Problem("harms", where, "looks like an identifier", "leave it out, or give it as --group"))
+    if raw["coarse"]:
+        what = "varies by less than float32 can tell at its size"
+        problems.append(Problem("harms", where, what, "subtract an offset, the smallest value say"))
     return problems
 
 
-def _identifies(name: str) -> bool:
-    low = name.lower()
-    return low == "id" or low.endswith(("_id", " id", "number", "_no")) or low.startswith("id_")
+def _identifies(column: ColumnFacts, facts: dict[str, Any]) -> bool:
+    """Whether a column of whole numbers or names has a value of its own in nearly every episode, patient or row.
+
+    With a name such as mrn or hadm_id many different values are enough.
+    """
+    if column.type == "number":
+        return False
+    low = column.name.lower()
+    called = low in ("id", "mrn") or low.endswith(("_id", " id", "number", "_no", "_mrn")) or low.startswith("id_")
+    if found := facts["identifiers"].get(column.name):
+        return bool(found["own"] or (called and found["many"]))
+    if column.distinct is None:
+        return called
+    return not facts["roles"]["episode"] and column.distinct >= max(50, 0.95 * facts["rows"])
 
 
 def _options(found: Checked, roles: Roles, file: str | Path | None) -> list[str]:

@@ -6,7 +6,7 @@ others, and tables with categories or gaps to fill, are written once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sbil.demonstrations import cells
+from sbil.demonstrations.excluding import without
 from sbil.demonstrations.gathering import Gathered, Wanted, gather, numeric_columns
 from sbil.demonstrations.roles import Roles, listed, require
 from sbil.demonstrations.schema import Column, Schema
@@ -105,11 +106,11 @@ def refuse_missing(read: Gathered, schema: Schema, columns: set[str]) -> None:
     more = f" and {len(counts) - NAMED} more columns" if len(counts) > NAMED else ""
     roles = {schema.episode, schema.time, schema.action, schema.terminal, schema.group}
     if name in roles and schema.missing != "drop":
-        advice = "fill it in, or leave such rows out (missing=drop)"
+        advice = "fill it in, or choose drop for missing values, which leaves such rows out"
     elif schema.missing == "refuse":
-        advice = "fill them in, or choose missing=mean, last or drop"
+        advice = "fill them in, or choose mean, last or drop for missing values"
     else:
-        advice = "a missing category has no mean: write a level of its own there, or choose missing=drop"
+        advice = "a missing category has no mean: write a level of its own there, or choose drop for missing values"
     raise UserError(
         f"{read.where(read.firsts[name])}, column '{name}': missing value, {sum(counts.values()):,} in all "
         f"({by_column}{more}); {advice}."
@@ -132,24 +133,22 @@ def _refuse_unknown(read: Gathered, column: str, levels: list[str], what: str) -
         name = read.levels[column].names[codes[place]]
         raise UserError(
             f"{read.where(place)}, column '{column}': the {what} '{name[:60]}' is not in the schema; it has "
-            f"{listed(levels)}."
+            f"{listed(levels)}. Correct the table, or train anew on data that has it."
         )
 
 
-def means(read: Gathered, schema: Schema) -> tuple[Column, ...]:
-    """The columns with the number that stands for a missing one: that of the schema, or the mean of the rows."""
-    total, count = np.zeros(read.numbers.shape[1]), np.zeros(read.numbers.shape[1])
-    for start in range(0, len(read), BLOCK):
-        block = read.numbers[start : start + BLOCK].astype(np.float64)
-        total += np.nansum(block, 0)
-        count += (~np.isnan(block)).sum(0)
+def with_fills(read: Gathered, schema: Schema) -> tuple[Column, ...]:
+    """The columns with the number that stands for a missing one: that of the schema, or the mean of the rows.
+
+    It is kept whatever the rule here, so that gaps in later tables can be filled with it.
+    """
     places, fills = numeric_columns(schema), []
     for column in schema.columns:
         if column.kind == "number" and column.fill is None:
-            place = places[column.name]
-            if not count[place]:
+            mean = float(read.means[places[column.name]])
+            if np.isnan(mean):
                 raise UserError(f"column '{column.name}' has no value in any row; leave it out of the observations.")
-            column = replace(column, fill=float(total[place] / count[place]))
+            column = replace(column, fill=mean)
         fills.append(column)
     return tuple(fills)
 
@@ -196,7 +195,7 @@ def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.
             row = order.row(int(np.argmax(source < 0)))
             raise UserError(
                 f"{read.where(row)}, column '{column.name}': missing category with none before it in the episode; "
-                "write a level of its own there, or choose missing=drop."
+                "write a level of its own there, or choose drop for missing values."
             )
         places = places[source]
     return places
@@ -231,19 +230,25 @@ def begin(table: Table) -> tuple[Batch, Iterator[Batch]]:
     return first, chain([first], batches)
 
 
-def looks_numeric(batch: Batch, name: str, decimal: str) -> bool:
-    """Whether at least half of the cells that hold something hold a number."""
-    values = cells.numbers(batch.frame[name], decimal)
-    return int(values.wrong.sum()) * 2 <= int((~values.missing).sum())
+def looks_numeric(batch: Batch, name: str) -> bool:
+    """Whether at least half of the cells that hold something hold a number, be it one that cannot be read as it is.
+
+    A laboratory value with a decimal comma among points is no text to leave out: it is refused when it is read.
+    """
+    column = batch.frame[name]
+    values = cells.numbers(column, batch.decimal)
+    text = int((values.wrong & ~cells.foreign(column, values.wrong)).sum())
+    return text * 2 <= int((~values.missing).sum())
 
 
-def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
+def demonstrations(table: Table, roles: Roles, folder: Path, exclude: Sequence[str] = ()) -> dict[str, Any]:
     """Write the arrays of demonstrations into `folder`; returns what else is to be said about them."""
     first, batches = begin(table)
-    schema = roles.plan(table.names, {name: looks_numeric(first, name, table.decimal) for name in table.names})
+    schema = roles.plan(table.names, {name: looks_numeric(first, name) for name in table.names})
     categories = {column.name for column in schema.columns if column.kind != "number"}
     names = [name for name in (schema.episode, schema.group, schema.action) if name]
     wanted = Wanted((*names, *sorted(categories)), schema.time, schema.terminal)
+    batches = without(batches, schema.episode, exclude) if exclude else batches
     read = gather(table, batches, schema, wanted, folder)
     if schema.missing == "refuse":
         refuse_missing(read, schema, set(read.missing))
@@ -260,8 +265,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
     )
     order = ordered(read, schema, schema.missing == "drop")
     _refuse_twice(read, order, schema)
-    if schema.missing in ("mean", "last"):
-        schema = replace(schema, columns=means(read, schema))
+    schema = replace(schema, columns=with_fills(read, schema))
     name = observations(read, order, schema, folder)
     taken = read.levels[schema.action].ranks(actions)[order.of(np.asarray(read.codes[schema.action]))]
     np.save(folder / "actions.npy", taken)
@@ -390,7 +394,10 @@ def _refuse_gaps(read: Gathered, schema: Schema, categories: set[str], keys: set
         if column.kind != "number":
             with_levels(read, column)
         elif schema.missing in ("mean", "last") and column.fill is None and column.name in read.missing:
-            raise UserError(f"column '{column.name}' misses values and the schema has no fill for it; fill them in.")
+            raise UserError(
+                f"{read.where(read.firsts[column.name])}, column '{column.name}': missing value, and the schema has no "
+                "mean of training for it; fill it in, choose drop for missing values, or train anew."
+            )
 
 
 def _complete(read: Gathered, schema: Schema) -> np.ndarray:

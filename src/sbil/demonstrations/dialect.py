@@ -7,6 +7,7 @@ file is read right or refused.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,10 @@ DELIMITERS = ",;\t|"
 WORDS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 SAMPLE = 1 << 20  # bytes that the dialect is judged by
 LINES = 200  # lines that the delimiter is judged by
+COMMA = re.compile(r"[+-]?(\d*|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
+POINT = re.compile(r"[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+SIGNS = {",": "decimal comma", ".": "decimal point"}
 
 # What people save under the name of a table, by its first bytes.
 FOREIGN = {
@@ -47,8 +52,7 @@ class Dialect(NamedTuple):
     @property
     def words(self) -> str:
         """In plain words."""
-        sign = "decimal comma" if self.decimal == "," else "decimal point"
-        return f"{WORDS[self.delimiter]}-separated, {self.encoding}, {sign}"
+        return f"{WORDS[self.delimiter]}-separated, {self.encoding}, {SIGNS[self.decimal]}"
 
 
 def sniff(sample: bytes, whole: bool) -> Dialect:
@@ -64,8 +68,8 @@ def sniff(sample: bytes, whole: bool) -> Dialect:
     if "\0" in text:
         raise UserError(f"line {text[: text.index(chr(0))].count(chr(10)) + 1} holds NUL bytes; not a table of text.")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    lines = [line for line in (lines if whole else lines[:-1] or lines)[:LINES] if line.strip()]
-    delimiter = _delimiter(lines)
+    lines = [line for line in (lines if whole else lines[:-1] or lines) if line.strip()]
+    delimiter = _delimiter(lines[:LINES])
     return Dialect(encoding, delimiter, _decimal(lines[1:], delimiter))
 
 
@@ -116,10 +120,26 @@ def _unquoted(line: str) -> str:
 
 
 def _decimal(lines: list[str], delimiter: str) -> str:
-    """A comma where cells such as 1,5 are and none such as 1.5; never where the comma separates cells."""
-    if delimiter == ",":
-        return "."
-    cells = [cell.strip().strip('"') for line in lines for cell in line.split(delimiter)]
-    comma = any(re.fullmatch(r"[+-]?\d*,\d+([eE][+-]?\d+)?", cell) for cell in cells)
-    point = any(re.fullmatch(r"[+-]?\d*\.\d+([eE][+-]?\d+)?", cell) for cell in cells)
-    return "," if comma and not point else "."
+    """The sign that more columns are written with; of equals a comma where semicolons leave it free."""
+    commas: Counter[int] = Counter()
+    points: Counter[int] = Counter()
+    certain = set()
+    for line in lines:
+        for place, cell in enumerate(_split(line, delimiter)):
+            if COMMA.fullmatch(cell):
+                commas[place] += 1
+                if delimiter != "," or not THOUSANDS.fullmatch(cell):  # "1,234" in quotes may be a thousand
+                    certain.add(place)
+            elif POINT.fullmatch(cell):
+                points[place] += 1
+    by_comma = sum(commas[place] > points[place] for place in commas.keys() & certain)
+    by_point = sum(points[place] > commas[place] for place in points)
+    return "," if by_comma > by_point or (by_comma == by_point > 0 and delimiter == ";") else "."
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    """The cells of a line, without quotes and blanks around them."""
+    if '"' not in line:
+        return [cell.strip() for cell in line.split(delimiter)]
+    whole = re.sub(r'"([^"]*)"', lambda quoted: quoted[1].replace(delimiter, "\0"), line)
+    return [cell.replace("\0", delimiter).strip() for cell in whole.split(delimiter)]

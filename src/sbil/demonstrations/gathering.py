@@ -11,7 +11,8 @@ import numpy as np
 
 from sbil.demonstrations import cells
 from sbil.demonstrations.cells import Cells, Levels, Times
-from sbil.demonstrations.schema import Schema
+from sbil.demonstrations.dialect import SIGNS
+from sbil.demonstrations.schema import LARGEST, Schema
 from sbil.demonstrations.table import Batch, Table
 from sbil.errors import UserError
 
@@ -48,6 +49,7 @@ class Gathered:
     """A table as it was read: what its columns hold, row by row, and where its rows stand."""
 
     numbers: np.ndarray  # [n, number columns], NaN where missing
+    means: np.ndarray  # [number columns], NaN where there is no number
     codes: dict[str, np.ndarray]  # [n] of the columns that hold names, -1 where missing
     levels: dict[str, Levels]
     time: np.ndarray | None  # [n]
@@ -90,26 +92,29 @@ def gather(table: Table, batches: Iterator[Batch], schema: Schema, wanted: Wante
     missing: dict[str, int] = {}
     firsts: dict[str, int] = {}
     files: list[tuple[int, str]] = []
+    total, known = np.zeros(len(numeric)), np.zeros(len(numeric), np.int64)
     for batch in batches:
         if not files or files[-1][1] != batch.name:
             files.append((rows.length, batch.name))
         gone: dict[str, np.ndarray] = {}
         block = np.empty((len(batch.rows), len(numeric)), np.float32)
         for name, place in numeric.items():
-            values = cells.numbers(batch.frame[name], table.decimal)
+            values = cells.numbers(batch.frame[name], batch.decimal)
             _refuse_cells(values, batch, name, table)
             block[:, place], gone[name] = values.values, values.missing
+            total[place] += np.nansum(values.values) if values.missing.any() else values.values.sum()
+            known[place] += len(values.missing) - int(values.missing.sum())
         matrix.add(block)
         for name, store in stores.items():
-            codes = levels[name].codes(batch.frame[name], table.decimal)
+            codes = levels[name].codes(batch.frame[name], batch.decimal)
             store.add(codes)
             gone[name] = codes < 0
         if times:
-            values = times.add(batch.frame[times.column], table.decimal)
+            values = times.add(batch.frame[times.column], batch.decimal)
             _refuse_times(values, batch, times.column, table)
             gone[times.column] = values.missing
         if wanted.terminal:
-            values = cells.flags(batch.frame[wanted.terminal], table.decimal)
+            values = cells.flags(batch.frame[wanted.terminal], batch.decimal)
             _refuse_flags(values, batch, wanted.terminal, table)
             ends.add(values.values)
             gone[wanted.terminal] = values.missing
@@ -121,6 +126,7 @@ def gather(table: Table, batches: Iterator[Batch], schema: Schema, wanted: Wante
         rows.add(batch.rows)
     return Gathered(
         matrix.finish(),
+        np.clip(np.divide(total, known, out=np.full(len(total), np.nan), where=known > 0), -LARGEST, LARGEST),
         {name: store.finish() for name, store in stores.items()},
         levels,
         times.all() if times else None,
@@ -142,6 +148,12 @@ def _refuse_cells(values: Cells, batch: Batch, column: str, table: Table) -> Non
     """Refuse the first cell that is no number."""
     if values.wrong.any():
         place = _place(batch, table, values.wrong, column)
+        sign = SIGNS[batch.decimal]
+        if cells.foreign(batch.frame[column], values.wrong)[np.argmax(values.wrong)]:
+            raise UserError(
+                f"{place}: a number, but not with a {sign} and without thousands separators, as its file is read; "
+                "write it so. If it is a code, make the column a category, or name what is observed without it."
+            )
         if (
             table.row == "line"
             and values.wrong[0]
@@ -150,10 +162,12 @@ def _refuse_cells(values: Cells, batch: Batch, column: str, table: Table) -> Non
         ):
             raise UserError(f"{place}: text above numbers; is this a row of units? Remove it; a schema can hold units.")
         if values.wrong.all():
-            raise UserError(f"{place}: no number; make it a category (--categories) or leave the column out.")
+            raise UserError(
+                f"{place}: no number; mend the column, or train with it as a category (--categories) or without it."
+            )
         raise UserError(
             f"{place}: not a number, while others in the column are; mend the cell, or write NA for a missing value "
-            "and a decimal point without thousands separators."
+            f"and a {sign} without thousands separators."
         )
     if values.huge.any():
         place = _place(batch, table, values.huge, column)

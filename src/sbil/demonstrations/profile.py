@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ import polars as pl
 from sbil.demonstrations import cells
 from sbil.demonstrations.cells import Levels, Times
 from sbil.demonstrations.convert import begin, is_fraction, looks_numeric
+from sbil.demonstrations.excluding import without
 from sbil.demonstrations.gathering import MOST_LEVELS
 from sbil.demonstrations.roles import Roles, require
+from sbil.demonstrations.suspects import Copies, Identifiers
 from sbil.demonstrations.table import Batch, Table
 
 # What columns of a role are called, the likeliest first.
@@ -31,14 +34,15 @@ NAMES = {
 SENTINELS = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
 FEW = 50  # different actions, for a column to be taken for one
 SHOWN_LEVELS = 12
+LEVELS = 256  # that float32 must tell apart in what a column varies by
 
 
 class Tally:
     """What is counted of one column."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.rows = self.missing = self.wrong = self.huge = self.unnamed = 0
+    def __init__(self, name: str, known: Collection[str] = ()) -> None:
+        self.name, self.known = name, known
+        self.rows = self.missing = self.wrong = self.huge = self.unnamed = self.foreign = self.text = 0
         self.sentinels: Counter[float] = Counter()
         self.places: dict[str, str] = {}
         self.counts: Counter[str] | None = Counter()
@@ -48,19 +52,16 @@ class Tally:
 
     def add(self, batch: Batch, table: Table) -> None:
         column = batch.frame[self.name]
-        values = cells.numbers(column, table.decimal)
+        values = cells.numbers(column, batch.decimal)
         self.rows += len(column)
-        for what in ("missing", "wrong", "huge"):
-            mask = getattr(values, what)
+        masks = {what: getattr(values, what) for what in ("missing", "wrong", "huge")}
+        masks["unnamed"] = cells.unnamed(column, values.missing, self.known)
+        masks["foreign"] = cells.foreign(column, values.wrong)
+        masks["text"] = values.wrong & ~masks["foreign"]
+        for what, mask in masks.items():
             if mask.any():
-                self.places.setdefault(what, f"{table.row} {batch.rows[np.argmax(mask)]}")
+                self.places.setdefault(what, _place(table, batch.name, batch.rows[np.argmax(mask)]))
                 setattr(self, what, getattr(self, what) + int(mask.sum()))
-        if cells.is_text(column) and values.missing.any():
-            gone = np.flatnonzero(values.missing)
-            gone = gone[[cells.label(cell) is None for cell in column.cast(pl.String).gather(gone).to_list()]]
-            self.unnamed += len(gone)
-            if len(gone):
-                self.places.setdefault("unnamed", f"{table.row} {batch.rows[gone[0]]}")
         good = values.values[~(values.missing | values.wrong | values.huge)]
         if len(good):
             self.total += float(good.sum())
@@ -72,7 +73,7 @@ class Tally:
             if len(plain):
                 self.plain_low = min(self.plain_low, float(plain.min()))
                 self.plain_high = max(self.plain_high, float(plain.max()))
-        self._count(column, table.decimal)
+        self._count(column, batch.decimal)
 
     def _count(self, column: pl.Series, decimal: str) -> None:
         if self.counts is None or cells.has_no_text(column):
@@ -83,23 +84,29 @@ class Tally:
             self.counts = None
             return
         for cell, count in counted.iter_rows():
-            if (name := cells.label(cell, decimal)) is not None:
+            if (name := cells.label(cell, decimal, self.known)) is not None:
                 self.counts[name] += count
         self.counts = self.counts if len(self.counts) <= MOST_LEVELS else None
 
-    def facts(self) -> dict[str, Any]:
-        """As plain values; `distinct` is nothing where there are too many to count."""
-        there = self.rows - self.missing
-        numeric = self.wrong * 2 <= there
-        known = there - self.wrong - self.huge
+    def facts(self, numeric: bool, named: bool) -> dict[str, Any]:
+        """As plain values; `distinct` is nothing where there are too many to count.
+
+        numeric: whether reading takes it for numbers. named: whether its cells are read as names, of which "none" is
+            one.
+        """
+        known = self.rows - self.missing - self.wrong - self.huge
+        numeric = numeric and not (named and self.missing > self.unnamed)
         seen = numeric and known > 0
+        whole = self.whole and not self.foreign
         return {
             "name": self.name,
-            "type": ("whole number" if self.whole else "number") if numeric else "text",
-            "missing": self.missing if numeric else self.unnamed,
-            "wrong": self.wrong,
+            "type": ("whole number" if whole else "number") if numeric else "text",
+            "missing": self.unnamed if named else self.missing,
+            "text": self.text,
+            "foreign": self.foreign,
             "huge": self.huge,
-            "places": self.places if numeric else {**self.places, "missing": self.places.get("unnamed")},
+            "places": {**self.places, "missing": self.places.get("unnamed")} if named else self.places,
+            "coarse": seen and bool(0 < self.high - self.low < LEVELS * self._step()),
             "distinct": None if self.counts is None else len(self.counts),
             "min": self.low if seen else None,
             "mean": self.total / known if seen else None,
@@ -108,6 +115,10 @@ class Tally:
             "levels": dict(sorted(self.counts.items())) if self.counts and len(self.counts) <= SHOWN_LEVELS else None,
         }
 
+    def _step(self) -> float:
+        """How far apart neighbouring float32 numbers are at the size of these."""
+        return float(np.spacing(np.float32(max(abs(self.low), abs(self.high)))))
+
     def _strange(self, number: float) -> bool:
         """Whether a number such as -9 or 999 stands apart from all the others."""
         if not np.isfinite(self.plain_low):
@@ -115,32 +126,48 @@ class Tally:
         return self.plain_low >= 0 if number < 0 else number > 2 * max(self.plain_high, 0)
 
 
-def profile(table: Table, roles: Roles) -> dict[str, Any]:
-    """The facts about a table; roles that were not given are guessed."""
+def profile(table: Table, roles: Roles, exclude: Sequence[str] = ()) -> dict[str, Any]:
+    """The facts about a table, without the episodes to `exclude`; roles that were not given are guessed."""
     first, batches = begin(table)
     said = {role: roles.said(role) for role in NAMES}
     for role, name in said.items():
         require(name, table.names, role)
     found = guess(said, first, table)
-    tallies = [Tally(name) for name in table.names]
+    listed = _listed(roles, found["action"])
+    named = {found[role] for role in ("episode", "group", "action")} | {*roles.categories, *roles.one_hot, *listed}
+    numeric = {name: looks_numeric(first, name) for name in table.names}
+    tallies = [Tally(name, listed.get(name, ())) for name in table.names]
+    free = [name for name in table.names if name not in found.values()]
+    copies, identifiers = Copies(), Identifiers(free if found["episode"] else [])
     keys = {role: Levels(name) for role in ("episode", "group") if (name := found[role])}
     codes: dict[str, list[np.ndarray]] = {role: [] for role in keys}
     times = Times(found["time"]) if found["time"] else None
     bad_times, ends, bad_ends, rows = 0, [], 0, []
-    for batch in batches:
+    files: list[tuple[int, str]] = []
+    for batch in without(batches, found["episode"], exclude) if exclude else batches:
+        if not files or files[-1][1] != batch.name:
+            files.append((tallies[0].rows, batch.name))
         for tally in tallies:
             tally.add(batch, table)
         for role, levels in keys.items():
-            codes[role].append(levels.codes(batch.frame[levels.column], table.decimal))
+            codes[role].append(levels.codes(batch.frame[levels.column], batch.decimal))
+        if found["episode"]:
+            identifiers.add(batch.frame, codes["episode"][-1])
         if times:
-            bad_times += int(times.add(batch.frame[times.column], table.decimal).wrong.sum())
+            bad_times += int(times.add(batch.frame[times.column], batch.decimal).wrong.sum())
+        else:
+            copies.add(batch.frame)
         if found["terminal"]:
-            flags = cells.flags(batch.frame[found["terminal"]], table.decimal)
+            flags = cells.flags(batch.frame[found["terminal"]], batch.decimal)
             bad_ends += int(flags.wrong.sum())
             ends.append(flags.values > 0)
         rows.append(batch.rows)
     joined = {role: np.concatenate(parts) for role, parts in codes.items()}
-    numeric = {name: looks_numeric(first, name, table.decimal) for name in table.names}
+    lines = np.concatenate(rows)
+
+    def where(index: int) -> str:
+        return _place(table, next(name for start, name in reversed(files) if start <= index), lines[index])
+
     action = next((tally for tally in tallies if tally.name == found["action"]), None)
     return {
         "description": table.description,
@@ -148,14 +175,48 @@ def profile(table: Table, roles: Roles) -> dict[str, Any]:
         "rows": tallies[0].rows,
         "roles": found,
         "guessed": [role for role, name in found.items() if name and not said[role]],
-        "columns": [tally.facts() for tally in tallies],
-        "left out": [n for n in table.names if not numeric[n] and n not in found.values()],
+        "columns": [
+            tally.facts(
+                numeric[tally.name],
+                tally.name in named or not (numeric[tally.name] or tally.name in (found["time"], found["terminal"])),
+            )
+            for tally in tallies
+        ],
+        "copies": None if times else _copies(copies, where),
+        "identifiers": identifiers.found(_group_of(joined, len(identifiers.known))),
         "actions": None if action is None or action.counts is None else _balance(action.counts),
         "fractions": bool(action and action.counts and any(map(is_fraction, action.counts))),
         "bad times": bad_times,
         "bad ends": bad_ends,
-        "episodes": _episodes(joined, None if bad_times or not times else times.all(), ends, np.concatenate(rows)),
+        "episodes": _episodes(joined, None if bad_times or not times else times.all(), ends, where),
     }
+
+
+def _place(table: Table, name: str, row: int) -> str:
+    """Where a row stands; the file is named where there are several."""
+    return f"{Path(name).name}, {table.row} {row}" if table.files > 1 else f"{table.row} {row}"
+
+
+def _listed(roles: Roles, action: str | None) -> dict[str, tuple[str, ...]]:
+    """The names that a schema lists, by column: what looks missing and is listed is not."""
+    if not roles.schema:
+        return {}
+    levels = {column.name: column.levels for column in roles.schema.columns if column.kind != "number"}
+    return {**levels, action: roles.schema.actions} if action else levels
+
+
+def _copies(copies: Copies, where: Callable[[int], str]) -> dict[str, Any]:
+    found = copies.found()
+    return {"count": found and found[0], "first": where(found[1]) if found and found[0] else None}
+
+
+def _group_of(codes: dict[str, np.ndarray], episodes: int) -> np.ndarray | None:
+    """[episodes] the number of the group of each."""
+    if "group" not in codes or "episode" not in codes:
+        return None
+    groups, there = np.zeros(episodes, np.int64), codes["episode"] >= 0
+    groups[codes["episode"][there]] = codes["group"][there]
+    return groups
 
 
 def _balance(counts: Counter[str]) -> dict[str, int]:
@@ -163,7 +224,7 @@ def _balance(counts: Counter[str]) -> dict[str, int]:
 
 
 def _episodes(
-    codes: dict[str, np.ndarray], time: np.ndarray | None, ends: Sequence[np.ndarray], rows: np.ndarray
+    codes: dict[str, np.ndarray], time: np.ndarray | None, ends: Sequence[np.ndarray], where: Callable[[int], str]
 ) -> dict[str, Any] | None:
     """Lengths of the episodes, and whether their rows are together, in order and at different times."""
     if "episode" not in codes:
@@ -191,7 +252,7 @@ def _episodes(
         facts["twice"] = int(twice.sum())
         if twice.any():
             place = int(np.argmax(twice))
-            facts["twice at"] = sorted(int(rows[order[place + k]]) for k in (0, 1))
+            facts["twice at"] = [where(row) for row in sorted((int(order[place]), int(order[place + 1])))]
     same = episode[order][1:] == episode[order][:-1]
     if len(ends):
         facts["after the end"] = int((np.concatenate(ends)[order][:-1] & same).sum())
@@ -226,12 +287,12 @@ def _fits(role: str, name: str, batch: Batch, table: Table) -> bool:
     column = batch.frame[name]
     if cells.has_no_text(column):
         return False
-    distinct = [cells.label(cell, table.decimal) for cell in column.cast(pl.String).unique().to_list()]
+    distinct = [cells.label(cell, batch.decimal) for cell in column.cast(pl.String).unique().to_list()]
     known = [cell for cell in distinct if cell is not None]
     if role == "terminal":
-        return not cells.flags(column, table.decimal).wrong.any()
+        return not cells.flags(column, batch.decimal).wrong.any()
     if role == "time":
-        return not Times(name).add(column, table.decimal).wrong.any()
+        return not Times(name).add(column, batch.decimal).wrong.any()
     if role == "action":
         return len(known) <= FEW and not any(map(is_fraction, known))
     return len(known) < len(column) and not any(map(is_fraction, known))

@@ -59,6 +59,7 @@ def read(
     units: Mapping[str, str] | None = None,
     missing: Missing | None = None,
     schema: Schema | str | Path | None = None,
+    exclude: Sequence[str] = (),
 ) -> Demonstrations:
     """Read demonstrations from a table, checked; what cannot be used is refused with its row and column.
 
@@ -71,10 +72,11 @@ def read(
     terminal: the column that is 1 where the process itself ended with a row.
     group: the column of what a split must not tear apart.
     units: of observed columns, to be shown with their names.
-    missing: refuse, the default; or fill with the mean of the column, which the schema keeps for later tables; or with
-        the last value of the episode, and the mean where there is none; or drop the row.
+    missing: refuse, the default; or fill with the mean of the column; or with the last value of the episode, and the
+        mean where there is none; or drop the row. The schema keeps the means in any case, for gaps in later tables.
     schema: all of this, from a file or an earlier table; what is given beside it goes first. Levels and actions that it
         lists are the only ones allowed.
+    exclude: the names of episodes to leave out; what stands in their rows is not looked at.
     """
     roles = roles_of(
         **{"episode": episode, "time": time, "action": action, "terminal": terminal, "group": group},
@@ -82,8 +84,10 @@ def read(
         **{"units": units, "missing": missing, "schema": schema},
     )
     if loaded := ready(source, roles):
+        if exclude:
+            raise UserError(f"{source}: episodes are excluded by name, and these data have none.")
         return loaded
-    with asked(source, {"task": "read", "roles": roles.as_json()}) as (folder, result):
+    with asked(source, {"task": "read", "roles": roles.as_json(), "exclude": list(exclude)}) as (folder, result):
         return _assembled(folder, result)
 
 

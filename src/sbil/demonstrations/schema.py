@@ -32,7 +32,7 @@ class Column:
     kind: Kind = "number"
     levels: tuple[str, ...] = ()
     unit: str = ""
-    fill: float | None = None  # what stands for a missing number, where missing values are filled with the mean
+    fill: float | None = None  # what stands for a missing number: the mean of the table that was read for training
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ class Batch(NamedTuple):
     frame: pl.DataFrame
     rows: np.ndarray  # [n] the line of a text file, or the row from 1
     name: str  # of the file
+    decimal: str = "."  # the sign of its file
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Table:
     names: tuple[str, ...]
     batches: Callable[[], Iterator[Batch]]
     row: str  # what a row number counts: lines of text, or rows
-    decimal: str = "."
     description: str = ""
+    files: int = 1
 
 
 def of_frame(frame: Any, name: str) -> Table:
@@ -77,7 +78,8 @@ def of_files(paths: Sequence[Path]) -> Table:
                 for batch in table.batches():
                     yield batch._replace(frame=batch.frame.select(first.names))
 
-    return Table(first.names, batches, first.row, first.decimal, first.description)
+    several = f"{len(paths)} files, the first " if len(paths) > 1 else ""
+    return Table(first.names, batches, first.row, several + first.description, len(paths))
 
 
 def sha256(paths: Sequence[Path]) -> str:
@@ -198,10 +200,10 @@ def _of_text(path: Path) -> Table:
                 first = False
             frame, rows = _split(block, dialect.delimiter, names, line)
             if len(rows):
-                yield Batch(frame, rows, str(path))
+                yield Batch(frame, rows, str(path), dialect.decimal)
             line += lines
 
-    return Table(names, batches, "line", dialect.decimal, dialect.words)
+    return Table(names, batches, "line", dialect.words)
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -14,10 +14,10 @@ def run(request: dict[str, Any], table: Table, folder: Path) -> dict[str, Any]:
     """Answer a request about a table; arrays are left in `folder`."""
     try:
         if request["task"] == "read":
-            return convert.demonstrations(table, Roles.from_json(request["roles"]), folder)
+            return convert.demonstrations(table, Roles.from_json(request["roles"]), folder, request["exclude"])
         if request["task"] == "observe":
             return convert.rows(table, Schema.from_json(request["schema"]), folder)
-        return profile.profile(table, Roles.from_json(request["roles"]))
+        return profile.profile(table, Roles.from_json(request["roles"]), request["exclude"])
     except UserError as error:
         placed = any(str(error).startswith(name) for name in request["files"] or [request["name"]])
         raise (error if placed else UserError(f"{request['name']}: {error}")) from None

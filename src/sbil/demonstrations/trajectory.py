@@ -154,7 +154,7 @@ class Demonstrations:
     def split(self, held_out: float, seed: int) -> tuple[Demonstrations, Demonstrations]:
         """(training, held-out) demonstrations, split by trajectory, or by group; both sides get at least one."""
         if not 0 < held_out < 1:
-            raise UserError(f"held_out is the share to hold out and must be between 0 and 1. Got {held_out}.")
+            raise UserError(f"the share to hold out must be between 0 and 1. Got {held_out}.")
         group, groups = self._grouped()
         if groups < 2:
             raise UserError(f"one {self.unit} cannot be split; bring at least two, or do not hold any out.")
@@ -166,6 +166,8 @@ class Demonstrations:
     def folds(self, count: int, seed: int) -> list[np.ndarray]:
         """`count` lists of trajectories, each held out once; by group where there are groups."""
         group, groups = self._grouped()
+        if groups < 2:
+            raise UserError(f"one {self.unit} cannot be shared out into folds; bring at least two.")
         if not 2 <= count <= groups:
             raise UserError(f"folds must be 2 to {groups}, how many there are to share out. Got {count}.")
         fold = np.empty(groups, int)

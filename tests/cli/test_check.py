@@ -1,0 +1,97 @@
+"""The look at a table from the command line, and what training keeps for later tables with gaps."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import fuzz
+from probes import refusal
+from sbil.cli import main
+from sbil.demonstrations import reading
+from sbil.policy import Policy
+
+NAMES = ("stay", "hour", "patient", "pulse", "age", "treat", "end")
+ROLES = ("--episode", "stay", "--time", "hour", "--action", "treat", "--terminal", "end")
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch):
+    """The reader in this process, for the sake of time."""
+    monkeypatch.setattr(reading, "_elsewhere", fuzz.in_process)
+
+
+def rows(gap=True):
+    """24 stays, two a patient, four hours a stay; a pulse above 80 is treated. One age is missing."""
+    rng = np.random.default_rng(3)
+    for stay in range(24):
+        for hour in range(4):
+            pulse = round(rng.normal(80, 15), 1)
+            age = "" if gap and (stay, hour) == (5, 1) else 40 + stay
+            yield [stay, hour, stay // 2, pulse, age, "fluid" if pulse > 80 else "none", int(hour == 3)]
+
+
+def written(path, lines, names=NAMES):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([names, *lines])
+    return path
+
+
+def changed(path, new, place, value, row=6):
+    """A copy of a table with one other cell."""
+    with path.open(newline="") as file:
+        lines = list(csv.reader(file))
+    lines[row][lines[0].index(place)] = value
+    return written(new, lines[1:], lines[0])
+
+
+def run(*words):
+    main([str(word) for word in words])
+
+
+def answered(capsys, *words):
+    """What a command prints as JSON."""
+    capsys.readouterr()
+    run(*words, "--json")
+    return json.loads(capsys.readouterr().out)
+
+
+def test_check_leaves_out_what_is_excluded(tmp_path, capsys):
+    table = written(tmp_path / "stays.csv", rows())
+    (tmp_path / "my list.csv").write_text("stay\n3\n4\n")
+    found = answered(capsys, "check", table, *ROLES, "--exclude", tmp_path / "my list.csv")
+    assert (found["rows"], found["episodes"]["count"]) == (88, 22)
+    assert found["command"].endswith(f"--exclude '{tmp_path / 'my list.csv'}'")
+    words = ("check", table, *ROLES, "--exclude")
+    line = refusal(capsys, *words, tmp_path / "nofile.txt")
+    assert "nofile.txt: there is no such file" in line
+    assert "Errno" not in line
+    (tmp_path / "stranger.csv").write_text("3\n77\n")
+    assert "not in the data, '77' say" in refusal(capsys, *words, tmp_path / "stranger.csv")
+
+
+def test_check_in_a_pipe_cuts_nothing(tmp_path, capsys):
+    name = "the_pulse_that_was_charted_" * 6
+    data = written(tmp_path / "wide.csv", rows(), [name if word == "pulse" else word for word in NAMES])
+    run("check", data, *ROLES, "--missing", "mean")
+    text = capsys.readouterr().out
+    assert f" {name} " in text
+    assert f"next: sbil train edm --data {data}" in text
+    assert "filled with the mean of the column" in text
+    run("check", changed(data, tmp_path / "stops.csv", "age", "old"), *ROLES)
+    assert "mend what stops first, then: sbil train edm" in capsys.readouterr().out
+
+
+def test_gaps_after_training_without_any(tmp_path, capsys):
+    """The means of training fill them, in evaluate and in predict alike."""
+    whole = written(tmp_path / "whole.csv", rows(gap=False))
+    out, gaps = tmp_path / "gapless", changed(whole, tmp_path / "gaps.csv", "pulse", "NA")
+    words = ("--observations", "pulse", "age", "--updates", "2", "--out", out)
+    run("train", "bc", "--data", whole, *ROLES, *words)
+    fills = [column.fill for column in Policy.load(out).schema.columns]
+    assert fills == pytest.approx([np.mean([row[3] for row in rows()]), 51.5])
+    assert "choose mean, last or drop for missing values" in refusal(capsys, "evaluate", out, "--data", gaps)
+    assert answered(capsys, "evaluate", out, "--data", gaps, "--missing", "mean")["steps"] == 96
+    words = ("predict", out, "--data", gaps, "--out", tmp_path / "gaps decided.csv", "--missing", "mean")
+    assert answered(capsys, *words)["rows"] == 96
