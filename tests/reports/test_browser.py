@@ -340,7 +340,7 @@ def seen(tab, place):
       const middle = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
       return box.left >= around.left && box.right <= around.right && middle && mark.contains(middle);
     }).length"""
-    tab.locator(place).first.scroll_into_view_if_needed()
+    tab.locator(f".scroll:has({place.split()[0]})").evaluate("(box) => box.scrollIntoView({ block: 'center' })")
     tab.wait_for_timeout(100)
     return tab.locator(place).evaluate_all(inside)
 
