@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from sbil.cli import progress
-from sbil.cli.progress import Board, duration
+from sbil.cli.progress import WIDE, Board, duration, roomy
 from sbil.experiments import Cell, Method, Result
 from sbil.training import Report
 
@@ -111,3 +111,12 @@ def test_unlabelled_trajectories_have_columns_of_their_own():
 @pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (300, "5 min"), (7200, "2.0 h")])
 def test_durations(seconds, words):
     assert duration(seconds) == words
+
+
+def test_nothing_is_cut_where_nobody_looks_on(monkeypatch):
+    """A file has room; a terminal, and whoever gives COLUMNS, says how wide it is."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert roomy(Console(file=io.StringIO())).width == WIDE
+    assert roomy(Console(file=io.StringIO(), force_terminal=True)).width < WIDE
+    monkeypatch.setenv("COLUMNS", "60")
+    assert roomy(Console(file=io.StringIO())).width == 60

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 from sbil.errors import UserError, unknown
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with _leaving_promptly():
             _dispatch(words)
+            sys.stdout.flush()
     except UserError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -75,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _leave(130)
     except BrokenPipeError:
         _leave(0)
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, BrokenPipeError):  # rich meets the closed pipe first, and leaves with 1
+            _leave(0)
+        raise
     except OSError as error:
         if error.errno not in DISK_TROUBLE:
             raise
@@ -87,6 +93,7 @@ def program() -> None:
 
     The interpreter would wait for that work at its end, which may take minutes.
     """
+    sys.unraisablehook = _unraisable
     try:
         main()
     except SystemExit as leaving:
@@ -94,6 +101,27 @@ def program() -> None:
             sys.stderr.flush()
             os._exit(130)
         raise
+
+
+def _unraisable(trouble: "sys.UnraisableHookArgs") -> None:
+    """Leave at once where Ctrl-C fell into a place that can raise nothing; Python would print it and go on."""
+    if issubclass(trouble.exc_type, KeyboardInterrupt):
+        _leave_at_once()
+    sys.__unraisablehook__(trouble)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt; but while a module is imported leave, for compiled ones cannot be left half imported."""
+    while frame:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _leave_at_once()
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+def _leave_at_once() -> None:
+    os.write(2, f"\n{INTERRUPTED}\n".encode())
+    os._exit(130)
 
 
 @contextlib.contextmanager
@@ -114,17 +142,20 @@ def _leaving_promptly() -> Iterator[None]:
         while number := os.read(reader, 1):
             if number[0] in (signal.SIGINT, signal.SIGTERM):
                 time.sleep(PATIENCE)
-                os.write(2, f"\n{INTERRUPTED}\n".encode())
-                os._exit(130)
+                _leave_at_once()
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN or number == signal.SIGTERM:  # in the background Ctrl-C is for others
+            signal.signal(number, _interrupted)
     heard = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=listen, daemon=True).start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(heard)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
         os.close(writer)
 
 
@@ -150,17 +181,35 @@ def parse(command: Any, program: str, words: list[str], examples: Sequence[str])
             return tyro.cli(command, prog=program, args=words, config=(tyro.conf.FlagCreatePairsOff,))
     except SystemExit as leaving:
         if leaving.code in (0, None):
-            print("examples:", *(f"  {example}" for example in examples), sep="\n")
+            print("examples:", *(f"  {example}" for example in examples), sep="\n", flush=True)
             raise
         raise UserError(f"{_one_line(complaint.getvalue())} (see {program} --help)") from None
 
 
 def _one_line(box: str) -> str:
-    """The first part of tyro's box of complaint, without its frame."""
+    """The first part of tyro's box of complaint, without its frame, which is drawn in lines or in hyphens."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │╭╮╰╯") for line in box.splitlines()]
-    body = [line for line in lines[1:] if line]
-    rule = next((i for i, line in enumerate(body) if set(line) <= {"─"}), len(body))
-    return " ".join(body[:rule]) or "these options could not be read"
+    parts = [""]
+    for line in lines[1:]:
+        if line and set(line) <= {"─", "-"}:
+            parts.append("")
+        else:
+            parts[-1] += f" {line}" if line else ""
+    return _plainly(next((part.strip() for part in parts if part), "")) or "these options could not be read"
+
+
+def _plainly(complaint: str) -> str:
+    """tyro's words without Python's: --updates must be a whole number. Got '1e3'."""
+    value = re.match(r"Error parsing (\S+): .*?(?:: |from \[)('.*?'|\".*?\")(?:\]|\.|$)", complaint)
+    kinds = {"int()": "a whole number", "INT": "a whole number", "float": "a number", "FLOAT": "a number"}
+    kind = next((words for name, words in kinds.items() if re.search(rf"(?<!\w){re.escape(name)}", complaint)), None)
+    if value and kind:
+        return f"{value[1]} must be {kind}. Got {value[2]}."
+    choice = re.match(r"invalid choice ('.*?') for argument '(\S+)'\. Expected one of \((.*)\)\.", complaint)
+    if choice:
+        known = ", ".join(sorted({name.strip(" '") for name in choice[3].split(",")} - {"", "None"}))
+        return f"{choice[2]} must be one of {known}. Got {choice[1]}."
+    return complaint.replace("Expected 1 values.", "It needs one.")
 
 
 def _fail(message: str) -> None:
@@ -169,9 +218,12 @@ def _fail(message: str) -> None:
 
 
 def _leave(status: int) -> None:
-    """Leave without the interpreter's own complaints about a closed pipe."""
-    with contextlib.suppress(OSError):
+    """Leave without the interpreter's own complaints about a closed pipe: what is left to say goes nowhere."""
+    try:
         sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if status != 2 and sys.stdout.closed:
         os._exit(status)
     raise SystemExit(status)

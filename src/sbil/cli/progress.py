@@ -1,5 +1,6 @@
 """Progress for people, on the terminal's error stream; plain lines, or nothing, when it is not a terminal."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,17 @@ from sbil.training import Report
 if TYPE_CHECKING:
     from sbil.experiments import Cell, Result
 
-console = Console(stderr=True)
+WIDE = 1000  # columns where nobody looks on: a file has room for every name
+
+
+def roomy(console: Console) -> Console:
+    """The console; where it is no terminal, and nobody said how wide it is, it cuts nothing."""
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDE
+    return console
+
+
+console = roomy(Console(stderr=True))
 
 
 def metrics_text(report: Report) -> str:
