@@ -14,7 +14,7 @@ import sbil
 from sbil import demonstrators
 from sbil.demonstrations import Column, Schema
 from sbil.policy import Policy, Standardisation
-from sbil.policy.card import card, escaped
+from sbil.policy.card import card, counted, escaped, over, told_shares
 
 SCHEMA = Schema(
     action="treatment",
@@ -47,7 +47,7 @@ PROVENANCE = {
     },
     "sbil": "0.7.1",
     "device": {"platform": "cpu", "jax": "0.10.2"},
-    "baselines": {"first": [200, 100, 21], "following": [[1000, 500, 20], [400, 200, 9], [30, 10, 0]]},
+    "shares": [0.65, 0.33, 0.02],
     "calibration": {"temperature": 1.375, "episodes": 40, "decisions": 789},
 }
 POLICY = Policy(
@@ -65,7 +65,7 @@ SCORES = [
     {"method": "majority", "accuracy": {"value": 0.5, "low": None, "high": None}, "log_loss": MEASURED},
     {"method": "edm", "accuracy": MEASURED, "log_loss": {"value": None, "low": None, "high": None}},
 ]
-FACTS = {"held_out": {"episodes": 64, "steps": 1290}}
+FACTS = {"held_out": {"episodes": 64, "steps": 1290, "resampled": {"unit": "group", "count": 32}}}
 
 
 def shown(markdown: str) -> str:
@@ -86,34 +86,59 @@ def test_every_fact_of_the_policy_is_on_the_card():
         *("learning_rate 0.00123", "hidden 48, 24", "thin 3", "thin_offset 2"),
         *("stays.csv", "ab" * 32, "cd" * 32, "321", "6543", "2181"),
         *("treatment", "stay", "hour", "patient", "missing values: mean"),
-        *("pulse [1/min]", "category (0 ward, 1 icu)", "sex=f", "sex=m", "71.5", "12.25", "0.25"),
+        *("pulse [1/min]", "category (0 ward, 1 icu)", "sex=f", "sex=m", "71.5", "12.2"),
         *("none", "fluids", "rare", "1.375", "789", "half below -1"),
         *("64 episodes", "1,290 decisions", "majority", "0.912 (0.881 to 0.943)", "0.500", "log-loss"),
+        "interval over 32 groups",
     ]  # fmt: skip
     assert [fact for fact in facts if fact not in text] == []
 
 
-def test_shares_are_those_of_all_decisions():
+OLD = {"first": [200, 100, 21], "following": [[1000, 500, 20], [400, 200, 9], [30, 10, 0]]}  # what policies once had
+
+
+@pytest.mark.parametrize("made", [PROVENANCE, {**PROVENANCE, "shares": None, "baselines": OLD}], ids=["now", "once"])
+def test_shares_are_those_of_all_decisions(made):
     """1630 none, 810 fluids, 50 rare of 2490."""
-    rows = tables(card(POLICY))
+    rows = tables(card(replace(POLICY, provenance=made)))
     assert ["0", "none", "65%"] in rows
     assert ["1", "fluids", "33%"] in rows
     assert ["2", "rare", "2%"] in rows
 
 
-def counted(*counts):
-    none = np.zeros((len(counts), len(counts)), int).tolist()
-    return replace(POLICY, provenance={**PROVENANCE, "baselines": {"first": list(counts), "following": none}})
-
-
 def test_no_count_below_ten_can_be_read_or_worked_out():
-    rows = tables(card(counted(60, 9, 31)))
-    assert ["0", "none", "60%"] in rows
-    assert ["1", "fluids", "&lt; 10 decisions"] in rows
-    assert ["2", "rare", "withheld"] in rows
-    rows = tables(card(counted(90, 0, 9)))
-    assert ["0", "none", "91%"] in rows
-    assert [row[2] for row in rows if row[1] in ("fluids", "rare")] == ["&lt; 10 decisions"] * 2
+    assert told_shares(np.array([60, 9, 31])) == [0.6, None, None]  # 31 %, and 9 would be what is left
+    assert told_shares(np.array([90, 0, 9])) == [0.91, None, None]
+    assert told_shares(np.array([1630, 810, 50])) == [0.65, 0.33, 0.02]
+    assert told_shares(np.array([7])) == [None]
+    text = card(replace(POLICY, provenance={**PROVENANCE, "shares": [0.6, None, None]}))
+    assert ["1", "fluids", "not told"] in tables(text)
+    assert "fewer than 10 decisions" in text
+    assert "fewer than 10 decisions" not in card(POLICY)
+
+
+def test_means_that_are_counts_are_not_told():
+    """2 of 931 is 0.00214823: whoever knows 931 knows 2."""
+    share = 2 / 931
+    mean = np.array([share, 71.4999, 0.25, share], np.float32)
+    scale = np.array([(share * (1 - share)) ** 0.5, 12.3456, 0.4, 1.0], np.float32)
+    rows = tables(card(replace(POLICY, standardisation=Standardisation(mean, scale))))
+    assert ["pulse \\[1/min\\]", "number", "-", "-"] in rows  # a number that is 0 or 1
+    assert ["sex=f", "one-hot", "-", "-"] in rows
+    plain = replace(POLICY, schema=None, standardisation=Standardisation(mean, scale))
+    assert ["unit", "number", "71.5", "12.3"] in tables(card(plain))
+    assert "they would be counts" in card(plain)
+
+
+def test_what_intervals_are_over_is_said():
+    assert over({"unit": "group", "count": 32}) == "95 % interval over 32 groups"
+    assert over({"unit": "trajectory", "count": 2}) == "95 % interval over 2 trajectories"
+    assert over({}) == "95 % interval over episodes"
+    assert over({"unit": "group", "count": 1}) == "no interval, for there is only one group to resample"
+    one = {"held_out": {"episodes": 1, "steps": 1, "resampled": {"unit": "episode", "count": 1}}}
+    text = card(POLICY, SCORES, one)
+    assert "(1 episode, 1 decision); no interval, for there is only one episode to resample." in text
+    assert (counted(1, "step"), counted(2000, "step")) == ("1 step", "2,000 steps")
 
 
 def test_a_policy_that_was_not_scored_says_so():
@@ -145,7 +170,7 @@ def test_a_card_is_short():
     wide = Policy(
         probes.network(100, 80), names, tuple(f"action {number}" for number in range(80)), provenance=PROVENANCE
     )
-    wide = replace(wide, provenance={**PROVENANCE, "baselines": None})
+    wide = replace(wide, provenance={**PROVENANCE, "shares": None})
     assert "70 more are in `policy.json`" in card(wide)
     assert "50 more are in `policy.json`" in card(wide)
     assert len(card(POLICY, SCORES, FACTS).splitlines()) < 110

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sbil.dataset import make_pool, standardisation_of
 from sbil.demonstrations import Column, Demonstrations, Schema, Trajectory
 from sbil.errors import UserError
-from sbil.fitting import fit
+from sbil.fitting import fit, twins
 
 RNG = np.random.default_rng(5)
 NAMES = ("pulse", "constant", "weight")
@@ -110,3 +110,13 @@ def test_the_schema_goes_with_the_policy_through_its_folder(tmp_path):
     loaded = type(policy).load(tmp_path / "policy")
     assert loaded.schema == policy.schema
     np.testing.assert_array_equal(loaded.probabilities(rows(table())), policy.probabilities(rows(table())))
+
+
+def test_twins_are_the_same_in_every_value():
+    data = table()
+    first, *others = data.trajectories
+    nearly = replace(first, observations=np.nextafter(first.observations, np.float32(9)))
+    decided = replace(first, actions=1 - first.actions)
+    assert twins(data, data) == 10
+    assert twins(data, replace(data, trajectories=(first, others[3]))) == 2
+    assert twins(data, replace(data, trajectories=(nearly, decided))) == 0

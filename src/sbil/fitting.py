@@ -12,7 +12,7 @@ import numpy as np
 from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Rows, make_dataset, spec_of, standardisation_of
-from sbil.demonstrations import Demonstrations
+from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.keys import named
 from sbil.policy import Policy
@@ -187,12 +187,22 @@ def training_energies(policy: Policy, demonstrations: Demonstrations) -> np.ndar
     return np.quantile(energies, np.linspace(0, 1, ENERGIES)).astype(np.float32)
 
 
+def twins(some: Demonstrations, others: Demonstrations) -> int:
+    """How many trajectories of some demonstrations are among others too, value for value."""
+    known = {hashlib.sha256(b"".join(_content(trajectory))).digest() for trajectory in others.trajectories}
+    return sum(hashlib.sha256(b"".join(_content(trajectory))).digest() in known for trajectory in some.trajectories)
+
+
 def fingerprint(demonstrations: Demonstrations) -> str:
     """The SHA-256 of what is learned from: observations, actions and ends of all trajectories."""
     digest = hashlib.sha256(f"stack {demonstrations.stack}".encode() if demonstrations.stack else b"")
     for trajectory in demonstrations.trajectories:
-        ends: Any = (len(trajectory), trajectory.observations.shape, trajectory.terminal, trajectory.truncated)
-        digest.update(repr(ends).encode())
-        digest.update(np.ascontiguousarray(trajectory.observations).tobytes())
-        digest.update(np.ascontiguousarray(trajectory.actions, np.int32).tobytes())
+        for part in _content(trajectory):
+            digest.update(part)
     return digest.hexdigest()
+
+
+def _content(trajectory: Trajectory) -> tuple[bytes, bytes, bytes]:
+    ends: Any = (len(trajectory), trajectory.observations.shape, trajectory.terminal, trajectory.truncated)
+    observations = np.ascontiguousarray(trajectory.observations)
+    return repr(ends).encode(), observations.tobytes(), np.ascontiguousarray(trajectory.actions, np.int32).tobytes()

@@ -173,6 +173,7 @@ def test_train_chooses_settings_and_says_which(demos, folder, capsys):
     text = capsys.readouterr().out
     assert "chose weight_decay=" in text
     assert "weight_decay=9:" in text
+    assert "none" not in text
     main([*words, "--out", str(folder / "chosen again"), "--json"])
     answer = json.loads(capsys.readouterr().out)
     assert f"chose {answer['selection']['chosen']} " in text
@@ -275,10 +276,42 @@ def npz(folder, name, **changes):
 def test_bad_words(capsys, folder):
     assert "did you mean 'train'" in refusal(capsys, "trian")
     assert "--updatess" in refusal(capsys, "quickstart", "--updatess", "3")
-    assert "--updates" in refusal(capsys, "quickstart", "--updates", "many")
+    assert "--updates must be a whole number. Got 'many'." in refusal(capsys, "quickstart", "--updates", "many")
     assert "--data" in refusal(capsys, "train", "bc", "--out", folder / "x")
     assert "one of them" in refusal(capsys, "evaluate", folder)
     assert "collect" in refusal(capsys, "demos")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "line"),
+    [
+        ("--updates", "1e3", "--updates must be a whole number. Got '1e3'."),
+        ("--updates", "it's", '--updates must be a whole number. Got "it\'s".'),
+        ("--updates", "", "--updates must be a whole number. Got ''."),
+        ("--seed", "1.5", "--seed must be a whole number. Got '1.5'."),
+        ("--held-out", "a: 'b'", "--held-out must be a number. Got \"a: 'b'\"."),
+        ("--missing", "guess", "--missing must be one of drop, last, mean, refuse. Got 'guess'."),
+    ],
+)
+def test_values_of_another_kind_are_refused_in_plain_words(capsys, option, value, line):
+    said = refusal(capsys, "train", "bc", "--data", "x.csv", "--out", "never", option, value)
+    assert said == f"sbil: {line} (see sbil train --help)\n"  # tyro draws its box in hyphens here, and in lines below
+
+
+def test_a_complaint_on_a_terminal(folder):
+    done = finish("quickstart", "--updates", "many", env={**os.environ, "PYTHONIOENCODING": "utf-8"}, cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr == "sbil: --updates must be a whole number. Got 'many'. (see sbil quickstart --help)\n"
+
+
+def test_options_without_effect_are_refused(capsys, policy, demos):
+    for words in (("--episodes", "3"), ("--sampled",), ("--seed", "1"), ("--seed", "0")):
+        assert f"{words[0]} has no effect with --data" in refusal(capsys, "evaluate", policy, "--data", demos, *words)
+    play = ("evaluate", policy, "--env", "CartPole-v1")
+    for words in (("--training", demos), ("--another", demos), ("--action", "x"), ("--exclude", demos)):
+        assert f"{words[0]} has no effect with --env" in refusal(capsys, *play, *words)
+    assert "--episodes must be a whole number from 1. Got -3." in refusal(capsys, *play, "--episodes", "-3")
+    assert "--seed must be a whole number from 0. Got -1." in refusal(capsys, *play, "--seed", "-1")
 
 
 def test_bad_names(capsys, folder, demos, policy):
@@ -320,7 +353,7 @@ def test_bad_numbers(capsys, folder, demos):
         (("--thin", "0"), "thin"),
         (("--thin-offset", "7"), "thin_offset"),
         (("--trajectories", "99"), "99"),
-        (("--held-out", "1.5"), "held_out"),
+        (("--held-out", "1.5"), "between 0 and 1"),
         (("--draw-seed", "-1"), "--draw-seed"),
         (("--out", "."), "--out"),
     ):
@@ -379,6 +412,31 @@ def test_a_diverged_training_leaves_no_policy(capsys, demos, folder):
     assert (folder / "diverged.diverged.csv").read_text().startswith("update,policy_loss\n20,")
 
 
+def test_an_empty_folder_may_be_filled_and_the_data_stay(capsys, demos, folder):
+    empty = folder / "made before"
+    empty.mkdir()
+    main(["train", "majority", "--data", str(demos), "--out", str(empty)])
+    assert (empty / "policy.json").exists()
+    capsys.readouterr()
+    data = empty / "metrics.csv"  # it has the name of a file that a policy has
+    data.write_text("pulse,treat\n1,a\n2,b\n")
+    words = ("train", "majority", "--data", data, "--action", "treat", "--out", empty, "--overwrite")
+    assert "is read from here" in refusal(capsys, *words)
+    assert data.read_text().startswith("pulse")
+
+
+def test_a_single_action_and_a_single_step(capsys, folder):
+    """There is nothing to learn, and one is not many."""
+    one = Trajectory(np.zeros((1, 4), np.float32), np.zeros(1, np.int32))
+    demonstrations.save(Demonstrations((one,), ("left", "right")), folder / "single.npz")
+    main(["train", "bc", "--data", str(folder / "single.npz"), "--out", str(folder / "one action"), "--updates", "1"])
+    text = capsys.readouterr().out
+    assert "only one action was taken: there is nothing to learn" in text
+    assert "never taken in training, so never learned: right" in text
+    assert "(bc, 1 update, " in text
+    assert "agreement on 1 step, " in text
+
+
 def test_overwrite_replaces_policies_only(capsys, demos, folder):
     own = folder / "own"
     own.mkdir()
@@ -402,6 +460,49 @@ def test_a_full_disk(capsys, demos, folder, monkeypatch):
 
 
 # What is interrupted
+
+
+@pytest.mark.parametrize("words", [("show",), ("show", "--json"), ("--help",), ("train", "--help"), ("algorithms",)])
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_reader_that_goes_is_no_error(policy, words, buffered):
+    """`sbil show policy/ | head -1`: whoever prints, rich or Python, now or at the very end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = (words[0], str(policy), *words[1:]) if words[0] == "show" else words
+    environment = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    done = subprocess.run(
+        sbil(*words), stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, check=False, timeout=100
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+SLOW = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+except BaseException:
+    print("it was raised")
+    raise
+"""
+WITHIN = {
+    "where nothing can be raised": "class Gone:\n def __del__(self): raise KeyboardInterrupt\nact = lambda _: Gone()",
+    "while a module is imported": "act = lambda words: __import__('slow')",
+}
+
+
+@pytest.mark.parametrize("where", WITHIN)
+def test_an_interrupt_at_a_bad_place_leaves_quietly(tmp_path, where):
+    """Python would print a traceback and go on, or a compiled module would abort the process."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    script = f"from sbil import cli\n{WITHIN[where]}\ncli._dispatch = act\ncli.program()\nprint('it went on')"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
+    assert "go on where they were" in done.stderr
 
 
 def test_interrupt_leaves_with_130_and_goes_on(folder):

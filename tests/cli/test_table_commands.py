@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from sbil.cli import main
 from sbil.cli import train as train_command
 from sbil.demonstrations import Column, Schema, read, reading
 from sbil.policy import Policy, Standardisation
+from sbil.policy.folder import sealed
 
 NAMES = ("stay", "hour", "patient", "pulse", "age", "sex", "treat", "end")
 ROLES = ("--episode", "stay", "--time", "hour", "--action", "treat", "--terminal", "end")
@@ -69,9 +71,9 @@ def sides(folder, table):
     (folder / "bad.csv").write_text("stay\n3\n4\n")
     found = {}
 
-    def spied(command, policy, training, held_out):
+    def spied(command, policy, training, held_out, calibration):
         found.update(training=training.ids, held_out=held_out.ids)
-        return original(command, policy, training, held_out)
+        return original(command, policy, training, held_out, calibration)
 
     with pytest.MonkeyPatch.context() as patch:
         original = train_command.compared
@@ -138,7 +140,10 @@ def test_the_policy_knows_its_table(policy, capsys):
     fill = next(column.fill for column in made.schema.columns if column.name == "age")
     assert fill == pytest.approx(np.mean([row[4] for row in rows() if row[4] != ""]))
     assert made.provenance["calibration"]["temperature"] == made.temperature
-    assert "On decisions held out of training" in (policy / "README.md").read_text()
+    card = (policy / "README.md").read_text()
+    assert "On decisions held out of training" in card
+    assert re.search(r"95 % interval over \d groups", card)
+    assert "- excluded episodes: 2\n- excluded decisions: 8\n" in card
     described = answered(capsys, "show", policy)
     assert described["schema"]["group"] == "patient"
     run("show", policy)
@@ -178,7 +183,8 @@ def test_training_refuses(table, folder, policy, capsys):
 def test_evaluate_and_compare(table, policy, folder, capsys):
     alone = answered(capsys, "evaluate", policy, "--data", table)
     assert alone["steps"] == 96
-    assert {row["method"] for row in alone["compared"]} > {"bc"}
+    assert {row["method"] for row in alone["compared"]} == {"majority", "bc"}
+    assert alone["resampled"] == {"unit": "group", "count": 12}
     assert "nearest" not in json.dumps(alone["familiarity"])
     other = written(folder / "other.csv", rows(8, shift=60))
     words = ("evaluate", policy, "--data", table, "--training", table, "--another", other)
@@ -189,12 +195,96 @@ def test_evaluate_and_compare(table, policy, folder, capsys):
     text = capsys.readouterr().out
     assert "another population" in text
     assert "give --training" not in text
+    assert "24 episodes [95 % interval over 12 groups]" in text
     out = folder / "compared.json"
     words = ("compare", "--data", table, *ROLES, *MORE, "--algorithms", "bc", "--folds", "2", "--updates", "5")
     found = answered(capsys, *words, "--out", out)
     assert found == json.loads(out.read_text())
     assert (found["episodes"], found["decisions"], found["folds"]) == (24, 96, 2)
     assert "bc" in {row["method"] for row in found["compared"]}
+
+
+def test_evaluate_says_when_it_scores_the_wrong_decisions(table, policy, folder, sides, capsys):
+    learned, new = folder / "learned.csv", written(folder / "new.csv", rows(6, shift=1))
+    written(learned, [row for row in rows() if str(row[0]) in sides["training"]])
+
+    def notes(data, *words):
+        return answered(capsys, "evaluate", policy, "--data", data, *words)["notes"]
+
+    assert notes(new) == []
+    assert notes(new, "--training", learned) == []
+    assert notes(learned)[0].startswith("these are the decisions it was trained on")
+    assert notes(table)[0].startswith("a part of these decisions is what it was trained on")
+    count = len(sides["training"])
+    assert notes(new, "--training", table) == [f"the baselines learned from 24 episodes, the policy from {count}"]
+    assert any(note.startswith("24 of 24 episodes of --data are in") for note in notes(table, "--training", table))
+    mixed = written(folder / "mixed.csv", [*rows(4), *([row[0] + 50, *row[1:]] for row in rows(4, shift=1))])
+    assert notes(mixed, "--training", learned)[0].startswith(
+        f"{len({*'0123'} & {*sides['training']})} of 8 episodes of --data are in --training too, value for value"
+    )
+    other = written(folder / "others.csv", rows(count, shift=2))
+    assert notes(new, "--training", other) == ["--training is not what the policy was trained on (its hash differs)"]
+    run("evaluate", policy, "--data", learned)
+    assert "note: these are the decisions it was trained on" in capsys.readouterr().out
+
+
+def test_bc_is_calibrated_as_the_method_beside_it(table, folder, capsys, monkeypatch):
+    words = ("train", "edm", "--data", table, *ROLES, *MORE, "--held-out", "0.4", "--calibrate", "--updates", "20")
+    words = (*words, "--set", "chain_length=2", "buffer_size=64", "--seed", "3")
+    seen = {}
+
+    def spied(policy, calibration):
+        made = original(policy, calibration)
+        seen[str(policy.provenance["algorithm"])] = (calibration.ids, made.temperature)
+        return made
+
+    original = train_command.calibrated
+    monkeypatch.setattr(train_command, "calibrated", spied)
+    run(*words, "--out", folder / "calibrated")
+    assert seen["bc"][0] == seen["edm"][0]
+    assert seen["bc"][1] != 1
+    assert "as that of bc was" in capsys.readouterr().out
+    new = written(folder / "newer.csv", rows(6, shift=1))
+    notes = answered(capsys, "evaluate", folder / "calibrated", "--data", new, "--training", table)["notes"]
+    count = Policy.load(folder / "calibrated").provenance["data"]["trajectories"]
+    assert notes[0] == f"bc and the baselines learned from 24 episodes, the policy from {count}"
+    assert "those of bc were not" in notes[1]
+
+
+def test_one_group_has_no_interval_and_it_is_said(table, policy, folder, capsys):
+    alone = written(folder / "alone.csv", rows(2, shift=1))
+    run("evaluate", policy, "--data", alone)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "2 episodes [no interval, for there is only one group to resample]" in text
+    assert "nan" not in text
+    assert "- to -" not in text
+
+
+def test_a_policy_tells_no_small_count_of_actions(policy, table, folder, capsys):
+    """What followed what is not kept; the shares are those of the card."""
+    made = json.loads((policy / "policy.json").read_text())["provenance"]
+    assert "baselines" not in made
+    training = made["data"]["steps"]
+    fluid = sum(row[6] == "fluid" for row in rows()) / 96
+    assert made["shares"] == [pytest.approx(fluid, abs=0.15), pytest.approx(1 - fluid, abs=0.15)]
+    assert [round(share, 2) for share in made["shares"]] == made["shares"]
+    rare = [[*row[:6], "rare" if row[0] == 20 and row[1] < 2 else row[6], row[7]] for row in rows()]
+    words = ("train", "bc", "--data", written(folder / "rare.csv", rare), *ROLES, *MORE, "--updates", "2")
+    run(*words, "--out", folder / "rare")
+    shares = json.loads((folder / "rare" / "policy.json").read_text())["provenance"]["shares"]
+    assert shares[2] is None  # "rare", 2 of 96
+    assert shares.count(None) == 2
+    assert training < 96
+    found = answered(capsys, "evaluate", folder / "rare", "--data", folder / "rare.csv")["compared"]
+    assert [row["method"] for row in found] == ["majority", "bc"]
+    commonest = max(sum(row[6] == name for row in rare) for name in ("fluid", "none"))
+    assert found[0]["accuracy"]["value"] == pytest.approx(commonest / 96)
+    described = json.loads((folder / "rare" / "policy.json").read_text())
+    for wrong in ([0.5, 0.5], [0.5, 2, None], "abc", [True, None, None], [[], None, None]):
+        described["provenance"]["shares"] = wrong
+        (folder / "rare" / "policy.json").write_text(json.dumps(sealed(described)))
+        found = answered(capsys, "evaluate", folder / "rare", "--data", folder / "rare.csv")["compared"]
+        assert [row["method"] for row in found] == ["bc"]
 
 
 def test_scoring_refuses(table, policy, folder, capsys):
@@ -256,6 +346,8 @@ def test_predict(table, policy, folder, capsys):
 
 def test_predict_flags_what_is_unfamiliar(table, policy, folder, capsys):
     words = ("predict", policy, "--data", table, "--out", folder / "flagged.csv", "--overwrite", "--unfamiliar")
+    run(*words, 99)
+    assert "are flagged as unfamiliar" in capsys.readouterr().out
     flagged = [answered(capsys, *words, percentile)["unfamiliar"] for percentile in (0, 50, 99, 100)]
     assert flagged == sorted(flagged, reverse=True)
     assert flagged[0] > 80

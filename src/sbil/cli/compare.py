@@ -39,9 +39,10 @@ def run(command: Command) -> None:
     from sbil import algorithms, files
     from sbil.cli.outputs import must_be_free
     from sbil.cli.progress import bar
-    from sbil.cli.scores import rows, show
+    from sbil.cli.scores import resampled, rows, show
     from sbil.errors import UserError
     from sbil.evaluation.crossvalidation import cross_validate
+    from sbil.policy.card import counted, over
 
     names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
     if not names:
@@ -53,16 +54,19 @@ def run(command: Command) -> None:
     if command.out:
         must_be_free("--out", command.out, command.overwrite, (command.data, command.schema, command.exclude))
     data = load(command.data, command)
-    with bar(1, f"{command.folds} folds of {len(data)} episodes") as advance:
+    episodes = counted(len(data), data.words[0])
+    with bar(1, f"{command.folds} folds of {episodes}") as advance:
         found = cross_validate(
             names, data, folds=command.folds, seed=command.seed, updates=command.updates, watch=advance
         )
     table = rows(found)
-    result = {"episodes": len(data), "decisions": data.steps, "folds": command.folds, "compared": table}
+    sizes = {"episodes": len(data), "decisions": data.steps, "folds": command.folds, "resampled": resampled(data)}
+    result = {**sizes, "compared": table}
     if command.out:
         files.write_text(command.out, json.dumps(result, indent=2) + "\n")
     if command.json:
         print(json.dumps(result))
         return
     tell(data.observation_names, data.provenance)
-    show(table, f"{data.steps} decisions of {len(data)} episodes, each held out once [95 % interval over episodes]")
+    decisions = counted(data.steps, "decision")
+    show(table, f"{decisions} of {episodes}, each held out once [{over(resampled(data))}]")

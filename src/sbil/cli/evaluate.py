@@ -4,11 +4,15 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sbil.cli.table import Table, load, tell
+from sbil.cli.table import ROLES, Table, load, tell
+
+if TYPE_CHECKING:
+    from sbil.demonstrations import Demonstrations
+    from sbil.policy import Policy
 
 EXAMPLES = (
     "sbil evaluate policy/ --env CartPole-v1 --episodes 300",
@@ -30,32 +34,32 @@ class Command(Table):
     """Compare with the decisions in this table or file: CSV, Parquet, NPZ, minari:NAME. The columns are those that the
     policy was trained on."""
     training: str | None = None
-    """What the policy was trained on: with it BC and the distance to the nearest training states are compared with."""
+    """What the policy was trained on: with it BC, the commonest and the previous action and the distance to the nearest
+    training states are compared with."""
     another: str | None = None
     """A table of another population: how well are its states told apart?"""
-    episodes: int = 300
-    """Episodes to play."""
-    seed: int = 0
-    """Seed of the episodes."""
+    episodes: int | None = None
+    """Episodes to play, with --env (default: 300)."""
+    seed: int | None = None
+    """Seed of the episodes, with --env (default: 0)."""
     sampled: bool = False
-    """Draw actions from the policy instead of taking the most probable one."""
+    """Draw actions from the policy instead of taking the most probable one, with --env."""
     json: bool = False
     """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
     """Score and print."""
-    from sbil.errors import UserError
+    must_fit_together(command)
     from sbil.policy import Policy
+    from sbil.policy.card import counted
 
-    if (command.env is None) == (command.data is None):
-        raise UserError("give --env NAME to play, or --data FILE to compare with recorded decisions (one of them).")
     policy = Policy.load(command.policy)
     if command.env:
         result = live(command, policy)
         text = (
             f"{command.env}: mean return {result['mean']:.2f} [{result['low']:.2f}, {result['high']:.2f}] over "
-            f"{result['episodes']} episodes (min {result['min']:g}, max {result['max']:g})"
+            f"{counted(result['episodes'], 'episode')} (min {result['min']:g}, max {result['max']:g})"
         )
         if result["scaled"] is not None:
             text += f"; scaled {result['scaled']:.3f} (0: random network, 1: {result['demonstrator']} demonstrator)"
@@ -64,7 +68,25 @@ def run(command: Command) -> None:
         matched(command, policy)
 
 
-def matched(command: Command, policy: Any) -> None:
+def must_fit_together(command: Command) -> None:
+    """Refuse options that would have no effect: playing has some, and recorded decisions have others."""
+    from sbil.errors import UserError
+
+    if (command.env is None) == (command.data is None):
+        raise UserError("give --env NAME to play, or --data FILE to compare with recorded decisions (one of them).")
+    names = ("episodes", "seed") if command.data else ("training", "another", "schema", "exclude", *ROLES)
+    idle = [name for name in names if getattr(command, name) not in (None, ())]
+    idle += ["sampled"] if command.sampled and command.data else []
+    if idle:
+        option, here = f"--{idle[0].replace('_', '-')}", "--data" if command.data else "--env"
+        raise UserError(f"{option} has no effect with {here}; leave it out.")
+    if command.episodes is not None and command.episodes < 1:
+        raise UserError(f"--episodes must be a whole number from 1. Got {command.episodes}.")
+    if command.seed is not None and command.seed < 0:
+        raise UserError(f"--seed must be a whole number from 0. Got {command.seed}.")
+
+
+def matched(command: Command, policy: "Policy") -> None:
     """Compare with recorded decisions: how well they are matched, and how well the policy knows what is new to it."""
     from sbil.algorithms import as_many
     from sbil.cli import scores
@@ -74,41 +96,85 @@ def matched(command: Command, policy: Any) -> None:
     from sbil.evaluation.familiarity import familiarity
     from sbil.evaluation.matching import decided
     from sbil.fitting import fit
+    from sbil.policy.card import counted, over
 
     if command.another and policy.schema is None:
         raise UserError("--another needs a policy that was trained on a table: its columns are not known otherwise.")
     held_out = load(str(command.data), replace(command, exclude=None), policy.schema)
     training = load(command.training, command, policy.schema) if command.training else None
-    another = read_observations(command.another, policy.schema).observations if command.another else None
-    found, name = scores.beside(policy, held_out), str(policy.provenance.get("algorithm", "policy"))
+    another = None
+    if command.another and policy.schema:
+        another = read_observations(command.another, policy.schema).observations
+    found, name = scores.beside(policy, held_out, training), str(policy.provenance.get("algorithm", "policy"))
     if training and name != "bc":
-        made = policy.provenance
-        same = {key: made[key] for key in ("seed", "thin", "thin_offset") if key in made}
-        updates = as_many(name, str(made.get("preset", "default")), made.get("updates"))
+        source = policy.provenance
+        same = {key: source[key] for key in ("seed", "thin", "thin_offset") if key in source}
+        updates = as_many(name, str(source.get("preset", "default")), source.get("updates"))
         cloned = fit("bc", training, standardise=policy.standardisation is not None, updates=updates, **same)
         found["bc"] = decided(cloned, held_out)
     found[name] = made = decided(policy, held_out)
     table, result = scores.rows(found), agreed(made)
     images = len(policy.spec.observation_shape) > 1
     familiar = None if images else familiarity(policy, held_out, training, another)
+    doubts = notes(policy, held_out, training, "bc" in found and name != "bc")
+    unit = scores.resampled(held_out)
     if command.json:
-        more = {"familiarity": familiar.as_json() if familiar else None, **scores.by_action(made, policy.action_names)}
+        more: dict[str, Any] = {"notes": doubts, "resampled": unit}
+        more |= {"familiarity": familiar.as_json() if familiar else None, **scores.by_action(made, policy.action_names)}
         print(json.dumps({**result, "compared": table, **more}))
         return
     tell(held_out.observation_names, held_out.provenance)
+    for doubt in doubts:
+        print(f"note: {doubt}")
     print(
-        f"{result['accuracy']:.1%} agreement on {result['steps']} recorded decisions, log-loss "
+        f"{result['accuracy']:.1%} agreement on {counted(len(made.actions), 'recorded decision')}, log-loss "
         f"{result['log_loss']:.3f} (the commonest of them: {result['majority_accuracy']:.1%})"
     )
-    scores.show(table, f"{len(held_out)} episodes [95 % interval over episodes]")
+    scores.show(table, f"{counted(len(held_out), held_out.words[0])} [{over(unit)}]")
     scores.show_actions(made, policy.action_names)
     if familiar:
         scores.show_familiarity(familiar)
     if not training:
-        print("give --training TABLE to compare with BC and with the distance to the nearest training states")
+        print(
+            "give --training TABLE to compare with BC, the previous action and the distance to the nearest training "
+            "states"
+        )
 
 
-def live(command: Command, policy: Any) -> dict[str, Any]:
+def notes(policy: "Policy", held_out: "Demonstrations", training: "Demonstrations | None", cloned: bool) -> list[str]:
+    """What makes the scores say less than they seem to: decisions that were learned from, and unequal company."""
+    from sbil.fitting import fingerprint, twins
+    from sbil.policy.card import counted
+
+    known, scored, found = policy.provenance.get("data", {}), fingerprint(held_out), []
+    if scored == known.get("sha256"):
+        found.append("these are the decisions it was trained on: the scores say nothing of new ones")
+    elif scored == known.get("sha256_of_all"):
+        found.append("a part of these decisions is what it was trained on: the scores are too good for new ones")
+    if training is None:
+        return found
+    beside, word = ("bc", "the baselines") if cloned else ("the baselines",), held_out.words[0]
+    if shared := twins(held_out, training):
+        found.append(
+            f"{shared:,} of {counted(len(held_out), word)} of --data are in --training too, value for value: "
+            f"{', '.join(beside)} and the nearest training states know them"
+        )
+    if "sha256" in known and fingerprint(training) != known["sha256"]:
+        counts = counted(len(training), word), known.get("trajectories")
+        found.append(
+            "--training is not what the policy was trained on (its hash differs)"
+            if len(training) == counts[1]
+            else f"{' and '.join(beside)} learned from {counts[0]}, the policy from {counts[1]}"
+        )
+    if cloned and policy.temperature != 1:
+        found.append(
+            "the policy's probabilities were calibrated and those of bc were not: log-loss, Brier score and ECE are "
+            "not compared on equal terms"
+        )
+    return found
+
+
+def live(command: Command, policy: "Policy") -> dict[str, Any]:
     """Play, and summarise with an interval over episodes."""
     from sbil import environments
     from sbil.evaluation import Policies, call, evaluate
@@ -118,9 +184,10 @@ def live(command: Command, policy: Any) -> dict[str, Any]:
 
     environment = environments.get(str(command.env))
     environments.must_fit(environment, policy.spec)
-    key = named("sbil evaluate", environment.name, command.seed)
+    episodes = 300 if command.episodes is None else command.episodes
+    key = named("sbil evaluate", environment.name, command.seed or 0)
     policies = Policies(call, stack([policy.plain_network]))
-    returns = evaluate(environment, policies, key, command.episodes, greedy=not command.sampled)[0]
+    returns = evaluate(environment, policies, key, episodes, greedy=not command.sampled)[0]
     low, high = bootstrap(returns)
     source = policy.provenance.get("data", {}).get("provenance", {})
     measured = environments.returns().get(environment.name, {}).get("demonstrators", {})

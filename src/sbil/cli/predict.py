@@ -131,15 +131,19 @@ def report(command: Command, policy: "Policy", table: "pl.DataFrame", rows: Any)
             )
         )
         return
+    from sbil.policy.card import counted
+
     words = ", ".join(f"{name} {count}" for name, count in counts.items())
-    print(f"wrote {command.out}: {len(table)} decisions ({words})")
+    print(f"wrote {command.out}: {counted(len(table), 'decision')} ({words})")
     if rows.dropped:
-        print(f"{rows.dropped:,} rows are left out because a value is missing")
+        be = "is" if rows.dropped == 1 else "are"
+        print(f"{counted(rows.dropped, 'row')} {be} left out because a value is missing")
     tell_filled(rows.filled)
     if strange is not None:
+        be = "is" if strange == 1 else "are"
         print(
-            f"{strange} states ({strange / max(len(table), 1):.1%}) are flagged as unfamiliar: their energy is above "
-            f"percentile {command.unfamiliar:g} of the training states"
+            f"{counted(strange, 'state')} ({strange / max(len(table), 1):.1%}) {be} flagged as unfamiliar: an energy "
+            f"above percentile {command.unfamiliar:g} of the training states"
         )
     if not str(policy.provenance.get("algorithm", "")).startswith("edm"):
         print("note: only EDM trains the energy to be low where states were seen; of other policies it says little")

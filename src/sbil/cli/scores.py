@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sbil.demonstrations import Demonstrations
     from sbil.evaluation.familiarity import Familiarity
     from sbil.evaluation.matching import Decided
     from sbil.policy import Policy
@@ -16,10 +17,11 @@ SHIFTS = {
     "another": "another population",
 }
 FEW = 12  # actions that have a table of their own
+PARTS = 1000  # of which a share is so many
 
 
 def rows(found: "Mapping[str, Decided]") -> list[dict[str, Any]]:
-    """A row a method: every metric with its interval over episodes."""
+    """A row a method: every metric with its interval over episodes, or groups."""
     from sbil.evaluation.matching import intervals
 
     table = []
@@ -29,12 +31,41 @@ def rows(found: "Mapping[str, Decided]") -> list[dict[str, Any]]:
     return table
 
 
-def beside(policy: "Policy", held_out: Any) -> "dict[str, Decided]":
-    """What the commonest and the previous action say of held-out decisions, by the counts that a policy carries."""
-    from sbil.evaluation.baselines import Baselines
+def resampled(demonstrations: "Demonstrations") -> dict[str, Any]:
+    """What the intervals are over, and how many of them there are."""
+    groups = demonstrations.groups
+    return {"unit": demonstrations.unit, "count": len(demonstrations if groups is None else set(groups.tolist()))}
 
-    counts = policy.provenance.get("baselines")
-    return Baselines.from_json(counts).decided(held_out) if counts else {}
+
+def beside(policy: "Policy", held_out: "Demonstrations", training: "Demonstrations | None") -> "dict[str, Decided]":
+    """What the commonest and the previous action say of held-out decisions.
+
+    A policy tells the shares of the actions, which is enough for the commonest one (older ones have counts); what
+    followed what is in the training data alone.
+    """
+    import numpy as np
+
+    from sbil.evaluation.baselines import MAJORITY, Baselines
+
+    if training:
+        return Baselines.from_demonstrations(training).decided(held_out)
+    if counts := policy.provenance.get("baselines"):
+        return Baselines.from_json(counts).decided(held_out)
+    shares: Any = policy.provenance.get("shares")
+    if not _sound(shares, len(policy.action_names)):
+        return {}
+    rest = max(1 - sum(share for share in shares if share is not None), 0) / max(shares.count(None), 1)
+    parts = np.array([round(PARTS * (rest if share is None else share)) for share in shares])
+    return {MAJORITY: Baselines(parts, np.zeros((len(parts), len(parts)), int)).decided(held_out)[MAJORITY]}
+
+
+def _sound(shares: Any, count: int) -> bool:
+    """Whether they are what a policy may say: one an action, from 0 to 1, or none."""
+    return (
+        isinstance(shares, list)
+        and len(shares) == count
+        and all(share is None or (type(share) in (int, float) and 0 <= share <= 1) for share in shares)
+    )
 
 
 def show(table: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -100,7 +131,7 @@ def _grid(title: str, first: str, heads: Sequence[str]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    grid = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     grid.add_column(first)
     for head in heads:
         grid.add_column(Text(head), justify="right")
@@ -110,7 +141,9 @@ def _grid(title: str, first: str, heads: Sequence[str]) -> Any:
 def _print(grid: Any) -> None:
     from rich.console import Console
 
-    Console().print(grid)
+    from sbil.cli.progress import roomy
+
+    roomy(Console()).print(grid)
 
 
 def _number(value: float | None) -> str:
@@ -118,4 +151,5 @@ def _number(value: float | None) -> str:
 
 
 def _cell(found: Mapping[str, float | None]) -> str:
-    return f"{_number(found['value'])}\n{_number(found['low'])} to {_number(found['high'])}"
+    value, low, high = (found[name] for name in ("value", "low", "high"))
+    return _number(value) + ("" if low is None or high is None else f"\n{_number(low)} to {_number(high)}")

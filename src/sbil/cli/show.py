@@ -33,10 +33,12 @@ def run(command: Command) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from sbil.cli.progress import roomy
+
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in facts(policy, description).items():
         grid.add_row(Text(name, style="bold"), Text(value))
-    Console().print(grid)
+    roomy(Console()).print(grid)
 
 
 def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
@@ -54,7 +56,7 @@ def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
         "columns": ", ".join(f"{role}: {name}" for role, name in roles.items() if name),
         "standardised": "yes, inside the policy" if policy.standardisation else "no",
         "temperature": f"{policy.temperature:g}",
-        "trained on": f"{data['trajectories']} episodes, {data['steps']} decisions"
+        "trained on": f"{_count(data['trajectories'], 'episode')}, {_count(data['steps'], 'decision')}"
         if {"trajectories", "steps"} <= {*data}
         else "",
         "data": data.get("sha256", ""),
@@ -63,3 +65,8 @@ def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
         "weights": description["weights_sha256"],
     }
     return {name: str(value) for name, value in lines.items() if value}
+
+
+def _count(number: Any, word: str) -> str:
+    """1 episode, 2 episodes; what a folder says may be anything."""
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from sbil.cli.table import ROLES, Table, load, tell
+from sbil.cli.table import ROLES, SHOWN, Table, load, tell, without
 from sbil.version import MADE_BY
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from sbil.checkpoint import Checkpoint
     from sbil.demonstrations import Demonstrations
     from sbil.policy import Policy
@@ -27,7 +29,6 @@ EXAMPLES = (
     "sbil train edm --preset released --data demos.npz --out policy/ --held-out 0.2 --json",
 )
 STANDARDISE = {"auto": None, "yes": True, "no": False}
-MANY = 100  # actions beyond which the counts of what followed what are not kept with the policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,7 @@ def run(command: Command) -> None:
     from sbil import devices, files
     from sbil.algorithms import candidates, settings_of
     from sbil.checkpoint import Checkpoint
+    from sbil.cli.scores import resampled
     from sbil.errors import UserError
     from sbil.evaluation.agreement import agreement
     from sbil.fitting import Diverged, fingerprint
@@ -86,13 +88,14 @@ def run(command: Command) -> None:
 
     if not command.out.name:
         raise UserError(f"--out {command.out}: name a folder to write the policy to.")
-    if command.out.exists() and not command.overwrite:
-        raise UserError(f"{command.out} exists already; choose another --out, or replace it with --overwrite.")
+    must_be_free(command)
     if command.seed < 0 or command.draw_seed < 0:
         raise UserError(f"--seed and --draw-seed are whole numbers from 0. Got {command.seed} and {command.draw_seed}.")
     if command.calibrate and not command.held_out:
         raise UserError("--calibrate needs decisions that were not trained on: give --held-out as well, 0.2 say.")
-    data = load(command.data, command)
+    data = everything = load(command.data, replace(command, exclude=None))
+    if command.exclude:
+        data = excluding(data, command.exclude)
     if command.trajectories:
         data = data.select(data.draw(command.trajectories, command.draw_seed))
     training, held_out = data.split(command.held_out, command.draw_seed) if command.held_out else (data, None)
@@ -117,29 +120,59 @@ def run(command: Command) -> None:
         files.write_bytes(metrics, metrics_csv(error.trained))
         checkpoint.remove()
         raise UserError(f"{error} What happened is in {metrics}.") from None
-    policy = with_counts(policy, training)
+    policy = with_facts(policy, training, everything)
     if calibration:
         policy = calibrated(policy, calibration)
     scores: dict[str, Any] = {"training": agreement(policy, training, command.thin, command.thin_offset)}
     table: list[dict[str, Any]] = []
     if held_out:
         scores["held_out"] = agreement(policy, held_out)
-        scores["held_out"]["episodes"] = len(held_out)
-        table = compared(command, policy, training, held_out)
+        scores["held_out"] |= {"episodes": len(held_out), "resampled": resampled(held_out)}
+        table = compared(command, policy, training, held_out, calibration)
     extra = {"metrics.csv": metrics_csv(trained), "README.md": card(policy, table, scores).encode()}
     policy.save(command.out, command.overwrite, extra=extra)
     checkpoint.remove()
-    report(command, policy, scores, table, trained)
+    report(command, policy, scores, table, trained, taken(training, command.thin, command.thin_offset))
 
 
-def with_counts(policy: "Policy", training: "Demonstrations") -> "Policy":
-    """The policy, with the counts that the baselines need: what was decided, and after what."""
-    from sbil.evaluation.baselines import Baselines
+def must_be_free(command: Command) -> None:
+    """Refuse a folder that holds something, unless told; and one that holds what is read, in any case."""
+    from sbil.cli.outputs import files_of
+    from sbil.errors import UserError
 
-    if len(policy.action_names) > MANY:
-        return policy
-    counts = Baselines.from_demonstrations(training).as_json()
-    return replace(policy, provenance={**policy.provenance, "baselines": counts})
+    out = command.out
+    if not out.exists():
+        return
+    if not command.overwrite and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"{out} exists already; choose another --out, or replace it with --overwrite.")
+    read = (file for given in (command.data, command.schema, command.exclude) if given for file in files_of(given))
+    if any(file.resolve().parent == out.resolve() for file in read):
+        raise UserError(f"--out {out} is a folder that is read from here, and is not replaced; choose another --out.")
+
+
+def excluding(data: "Demonstrations", path: Path) -> "Demonstrations":
+    """The demonstrations without the episodes that a file names, and with a word of it where they came from."""
+    kept = without(data, path)
+    gone = {"excluded episodes": len(data) - len(kept), "excluded decisions": data.steps - kept.steps}
+    return replace(kept, provenance={**kept.provenance, **gone})
+
+
+def taken(training: "Demonstrations", thin: int = 1, thin_offset: int = 0) -> "np.ndarray":
+    """[actions] how often each was taken."""
+    import numpy as np
+
+    return np.bincount(training.decisions(thin, thin_offset).action, minlength=len(training.action_names))
+
+
+def with_facts(policy: "Policy", training: "Demonstrations", everything: "Demonstrations") -> "Policy":
+    """The policy, with the shares of the actions, and the hash of all that was read where it learned from a part."""
+    from sbil.fitting import fingerprint
+    from sbil.policy.card import told_shares
+
+    made = {**policy.provenance, "shares": told_shares(taken(training))}
+    if len(training) < len(everything):
+        made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything)}
+    return replace(policy, provenance=made)
 
 
 def calibrated(policy: "Policy", held_out: "Demonstrations") -> "Policy":
@@ -156,15 +189,20 @@ def calibrated(policy: "Policy", held_out: "Demonstrations") -> "Policy":
 
 
 def compared(
-    command: Command, policy: "Policy", training: "Demonstrations", held_out: "Demonstrations"
+    command: Command,
+    policy: "Policy",
+    training: "Demonstrations",
+    held_out: "Demonstrations",
+    calibration: "Demonstrations | None",
 ) -> list[dict[str, Any]]:
-    """The scores of the policy on held-out decisions beside BC's and those of the baselines."""
+    """The scores of the policy on held-out decisions beside those of the baselines and of BC, calibrated alike."""
     from sbil.algorithms import as_many
-    from sbil.cli.scores import beside, rows
+    from sbil.cli.scores import rows
+    from sbil.evaluation.baselines import Baselines
     from sbil.evaluation.matching import decided
     from sbil.fitting import fit
 
-    found = beside(policy, held_out)
+    found = Baselines.from_demonstrations(training).decided(held_out)
     if command.algorithm != "bc":
         updates = as_many(command.algorithm, command.preset, policy.provenance["updates"])
         cloned = fit(
@@ -176,7 +214,7 @@ def compared(
             thin_offset=command.thin_offset,
             standardise=STANDARDISE[command.standardise],
         )
-        found["bc"] = decided(cloned, held_out)
+        found["bc"] = decided(calibrated(cloned, calibration) if calibration else cloned, held_out)
     found[command.algorithm] = decided(policy, held_out)
     return rows(found)
 
@@ -213,10 +251,16 @@ def metrics_csv(trained: Any) -> bytes:
 
 
 def report(
-    command: Command, policy: "Policy", scores: dict[str, Any], table: list[dict[str, Any]], trained: "Trained"
+    command: Command,
+    policy: "Policy",
+    scores: dict[str, Any],
+    table: list[dict[str, Any]],
+    trained: "Trained",
+    counts: "np.ndarray",
 ) -> None:
     """Say what was written, what was chosen and how well it agrees."""
     from sbil.cli.scores import show
+    from sbil.policy.card import counted, over
 
     selection = policy.provenance.get("selection")
     if command.json:
@@ -225,33 +269,38 @@ def report(
         more |= {"compared": table} if table else {}
         print(json.dumps({"policy": str(command.out), "seconds": round(trained.seconds, 2), **scores, **more}))
         return
-    count = int(trained.updates[-1])
-    plural = "s" * (count > 1)
-    tell(policy.observation_names, policy.provenance["data"]["provenance"])
-    counts = policy.provenance.get("baselines")
-    taken = (
-        [first + sum(row[i] for row in counts["following"]) for i, first in enumerate(counts["first"])]
-        if counts
-        else []
-    )
-    unseen = [name for name, count in zip(policy.action_names, taken, strict=False) if not count]
+    origin = policy.provenance["data"]["provenance"]
+    tell(policy.observation_names, origin)
+    if command.exclude:
+        decisions = counted(origin["excluded decisions"], "decision")
+        print(f"left out by --exclude: {counted(origin['excluded episodes'], 'episode')} with {decisions}")
+    unseen = [name for name, count in zip(policy.action_names, counts, strict=True) if not count]
     if unseen:
-        print(f"never taken in training, so never learned: {', '.join(unseen)}")
-    print(f"wrote {command.out} ({command.algorithm}, {count} update{plural}, {trained.seconds:.1f} s)")
+        others = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
+        print(f"never taken in training, so never learned: {', '.join(unseen[:SHOWN])}{others}")
+    if (counts > 0).sum() == 1:
+        print("only one action was taken: there is nothing to learn")
+    updates = counted(int(trained.updates[-1]), "update")
+    print(f"wrote {command.out} ({command.algorithm}, {updates}, {trained.seconds:.1f} s)")
     if selection:
         losses = ", ".join(
             f"{words}: {'none' if loss is None else format(loss, '.3f')}"
             for words, loss in selection["held_out_log_loss"].items()
         )
-        print(f"chose {selection['chosen']} by held-out log-loss ({losses}; none: it diverged or nothing was held out)")
+        missing = None in selection["held_out_log_loss"].values()
+        why = "; none: it diverged or nothing was held out" if missing else ""
+        print(f"chose {selection['chosen']} by held-out log-loss ({losses}{why})")
     for name, score in scores.items():
         print(
-            f"{name.replace('_', '-')} decisions: {score['accuracy']:.1%} agreement on {score['steps']} steps, "
-            f"log-loss {score['log_loss']:.3f} (the commonest of them: {score['majority_accuracy']:.1%})"
+            f"{name.replace('_', '-')} decisions: {score['accuracy']:.1%} agreement on "
+            f"{counted(score['steps'], 'step')}, log-loss {score['log_loss']:.3f} "
+            f"(the commonest of them: {score['majority_accuracy']:.1%})"
         )
     if command.calibrate:
-        print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out")
+        alike = ", as that of bc was" if table and command.algorithm != "bc" else ""
+        print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out{alike}")
     if table:
-        show(table, f"Held-out decisions of {scores['held_out']['episodes']} episodes [95 % interval over episodes]")
+        held_out = scores["held_out"]
+        show(table, f"Held-out decisions of {counted(held_out['episodes'], 'episode')} [{over(held_out['resampled'])}]")
     where = "--data later.csv" if policy.schema else "--env NAME, or --data held_out.npz"
     print(f"next: sbil evaluate {command.out} {where}; sbil show {command.out}")

@@ -1,12 +1,15 @@
 """The card of a policy: README.md of its folder, for those who must decide whether to use it.
 
-It is filled from the policy itself. Names from the data are escaped, so that none can break a table or become HTML;
-of the data it holds counts, means and spreads only, and no count below ten.
+It is filled from the policy itself. Names from the data are escaped, so that none can break a table or become HTML.
+Of the data it holds totals, shares of the actions, means and spreads: no share of an action that was taken fewer than
+ten times, no mean of a column of zeros and ones or of codes, and three digits of the others. The policy itself must
+have its means in full, in its weights; policy.json tells the same shares as the card, and no other counts of actions.
 """
 
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,7 +26,7 @@ MOST = 30  # rows of a table; policy.json has all
 LONGEST = 80  # characters of a name
 KNOWN = {
     *("algorithm", "preset", "settings", "updates", "seed", "thin", "thin_offset", "standardised", "data", "sbil"),
-    *("device", "selection", "baselines", "calibration"),
+    *("device", "selection", "baselines", "shares", "calibration"),
 }
 HEADS = {
     **{"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "auc": "AUC", "apr": "APR"},
@@ -37,7 +40,8 @@ def card(
     """The card as Markdown.
 
     scores: a row a method on held-out decisions: {"method": name, metric: {"value", "low", "high"}, ...}.
-    facts: what they were measured on: {"held_out": {"episodes": count, "steps": count}}.
+    facts: what they were measured on: {"held_out": {"episodes": count, "steps": count, "resampled": {"unit": what the
+        intervals are over, "count": how many of them}}}.
     """
     held_out = (facts or {}).get("held_out", {})
     parts = [
@@ -87,9 +91,10 @@ def _title(policy: Policy) -> str:
 def _what(policy: Policy) -> str:
     made, selection = policy.provenance, policy.provenance.get("selection")
     shape = " x ".join(map(str, policy.spec.observation_shape))
-    sees = f"images of {shape} bytes" if isinstance(policy.network, ConvNet) else f"{shape} numbers"
+    images = isinstance(policy.network, ConvNet)
+    sees = f"images of {shape} bytes" if images else counted(policy.spec.observation_shape[0], "number")
     lines = [
-        f"A network that sees {sees} and gives each of {len(policy.action_names)} actions a probability.",
+        f"A network that sees {sees} and gives each of {counted(len(policy.action_names), 'action')} a probability.",
         _listed(
             {key: made[key] for key in ("algorithm", "preset", "seed", "updates", "sbil", "device") if key in made}
         ),
@@ -110,6 +115,7 @@ def _data(policy: Policy) -> str:
         "decisions": data.get("steps"),
         "decisions used": data.get("steps_used"),
         "SHA-256 of what was learned": data.get("sha256"),
+        "SHA-256 of all that was read": data.get("sha256_of_all"),
         "SHA-256 of the source": origin.get("sha256"),
         **{
             key: origin[key] for key in origin if key not in ("source", "sha256") and isinstance(origin[key], str | int)
@@ -128,12 +134,22 @@ def _columns(policy: Policy) -> str:
     kinds = [_kind(column) for column in policy.schema.columns for _ in column.names] if policy.schema else []
     rows = []
     for index, name in enumerate(policy.observation_names):
-        scaling = [f"{part[index]:.6g}" for part in policy.standardisation or ()]
-        rows.append([name, kinds[index] if kinds else "number", *scaling])
+        kind = kinds[index] if kinds else "number"
+        scaling = [float(part[index]) for part in policy.standardisation or ()]
+        told = ["-"] * len(scaling) if _counts(kind, *scaling) else [f"{number:.3g}" for number in scaling]
+        rows.append([name, kind, *told])
     heads, note = ["column", "kind"], "Columns enter as they are."
     if policy.standardisation:
-        heads, note = [*heads, "mean", "scale"], "Columns are standardised: (value - mean) / scale."
+        heads = [*heads, "mean", "scale"]
+        note = "Columns are standardised: (value - mean) / scale."
+        if any(row[-1] == "-" for row in rows):
+            note += " Where a column is zeros and ones, or codes, they would be counts, and are not told (-)."
     return f"{note}\n\n{_table(heads, rows)}"
+
+
+def _counts(kind: str, mean: float = math.nan, scale: float = math.nan) -> bool:
+    """Whether the mean of a column says how often a value was there: codes, and numbers that are 0 or 1."""
+    return kind != "number" or (0 < mean < 1 and math.isclose(scale**2, mean * (1 - mean), rel_tol=1e-2))
 
 
 def _kind(column: Column) -> str:
@@ -144,21 +160,31 @@ def _kind(column: Column) -> str:
 
 def _actions(policy: Policy) -> str:
     shares = _shares(policy)
+    words = ["not told" if share is None else f"{share:.0%}" for share in shares or ()]
+    words = words or ["not recorded"] * len(policy.action_names)
     rows = [
-        [str(number), name, share] for number, (name, share) in enumerate(zip(policy.action_names, shares, strict=True))
+        [str(number), name, share] for number, (name, share) in enumerate(zip(policy.action_names, words, strict=True))
     ]
-    return _table(["number", "action", "share of decisions"], rows)
+    few = f"Not told: fewer than {FEW} decisions, or a share from which so few could be worked out."
+    return _table(["number", "action", "share of decisions"], rows) + (f"\n\n{few}" if "not told" in words else "")
 
 
-def _shares(policy: Policy) -> list[str]:
-    """How often each action was taken; where one count alone is small, the next smallest is not told either."""
+def _shares(policy: Policy) -> list[float | None] | None:
+    """How often each action was taken; older policies have counts."""
     baselines = policy.provenance.get("baselines")
     if not baselines:
-        return ["not recorded"] * len(policy.action_names)
-    counts = np.array(baselines["first"]) + np.array(baselines["following"]).sum(axis=0)
-    shares = [f"{count / counts.sum():.0%}" if count >= FEW else f"< {FEW} decisions" for count in counts]
-    if (counts < FEW).sum() == 1 and len(counts) > 1:
-        shares[int(np.argsort(counts)[1])] = "withheld"  # or the small count could be worked out
+        return policy.provenance.get("shares")
+    return told_shares(np.array(baselines["first"]) + np.array(baselines["following"]).sum(axis=0))
+
+
+def told_shares(counts: np.ndarray) -> list[float | None]:
+    """Of how often each action was taken what may be told: shares in hundredths, and none of a small count.
+
+    Where one count alone is small, the next smallest is not told either, or it could be worked out.
+    """
+    shares = [round(float(count / counts.sum()), 2) if count >= FEW else None for count in counts]
+    if shares.count(None) == 1 and len(counts) > 1:
+        shares[int(np.argsort(counts)[1])] = None
     return shares
 
 
@@ -176,14 +202,34 @@ def _scores(rows: Sequence[Mapping[str, Any]], held_out: Mapping[str, Any]) -> s
     metrics = [metric for metric in rows[0] if metric != "method"]
     lines = [[row["method"], *(_interval(row.get(metric)) for metric in metrics)] for row in rows]
     counts = [
-        f"{held_out[key]:,} {word}"
-        for key, word in (("episodes", "episodes"), ("steps", "decisions"))
+        counted(held_out[key], word)
+        for key, word in (("episodes", "episode"), ("steps", "decision"))
         if key in held_out
     ]
     where = f" ({', '.join(counts)})" if counts else ""
-    return f"On decisions held out of training{where}; in brackets the 95 % interval over episodes.\n\n" + _table(
+    intervals = over(held_out.get("resampled", {}))
+    intervals = f"in brackets the {intervals}" if intervals.startswith("95 %") else intervals
+    return f"On decisions held out of training{where}; {intervals}.\n\n" + _table(
         ["method", *(HEADS.get(metric, metric) for metric in metrics)], lines
     )
+
+
+def over(resampled: Mapping[str, Any]) -> str:
+    """What the intervals of a table are over, or why there are none."""
+    unit, count = resampled.get("unit", "episode"), resampled.get("count")
+    if count == 1:
+        return f"no interval, for there is only one {unit} to resample"
+    return f"95 % interval over {counted(count, unit) if count else plural(unit)}"
+
+
+def counted(number: int, word: str) -> str:
+    """1 step, 2 steps, 1,000 trajectories."""
+    return f"{number:,} {word if number == 1 else plural(word)}"
+
+
+def plural(word: str) -> str:
+    """More than one of them."""
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
 
 
 def _interval(found: Mapping[str, float | None] | None) -> str:
@@ -195,7 +241,7 @@ def _interval(found: Mapping[str, float | None] | None) -> str:
 
 def _certainty(policy: Policy) -> str:
     calibration = policy.provenance.get("calibration")
-    source = ", fitted on {:,} decisions it was not trained on".format(calibration["decisions"]) if calibration else ""
+    source = f", fitted on {counted(calibration['decisions'], 'decision')} it was not trained on" if calibration else ""
     lines = [f"Probabilities are softmax(logits / temperature) with temperature {policy.temperature:.6g}{source}."]
     if not source:
         lines.append("They have not been calibrated.")
