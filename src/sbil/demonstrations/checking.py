@@ -365,7 +365,8 @@ def _identifies(column: ColumnFacts, facts: dict[str, Any]) -> bool:
         return bool(found["own"] or (called and found["many"]))
     if column.distinct is None:
         return called
-    return not facts["roles"]["episode"] and column.distinct >= max(50, 0.95 * facts["rows"])
+    alone = not facts["roles"]["episode"] and column.distinct >= max(100, 0.95 * facts["rows"])
+    return alone or (called and column.distinct >= max(20, facts["rows"] // 10))
 
 
 def _options(found: Checked, roles: Roles, file: str | Path | None) -> list[str]:

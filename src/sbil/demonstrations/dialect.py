@@ -19,10 +19,10 @@ PARQUET = (".parquet", ".pq")
 DELIMITERS = ",;\t|"
 WORDS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 SAMPLE = 1 << 20  # bytes that the dialect is judged by
-LINES = 200  # lines that the delimiter is judged by
+LINES = 200  # lines that the delimiter is judged by, and lines with fractions that the decimal sign is
 COMMA = re.compile(r"[+-]?(\d*|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 POINT = re.compile(r"[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?")
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 SIGNS = {",": "decimal comma", ".": "decimal point"}
 
 # What people save under the name of a table, by its first bytes.
@@ -120,21 +120,26 @@ def _unquoted(line: str) -> str:
 
 
 def _decimal(lines: list[str], delimiter: str) -> str:
-    """The sign that more columns are written with; of equals a comma where semicolons leave it free."""
-    commas: Counter[int] = Counter()
-    points: Counter[int] = Counter()
-    certain = set()
+    """The sign that more columns are written with; of equals a comma where semicolons leave it free.
+
+    What may be a thousand, 1,234 or 1.234, says little of its column, and with a comma nothing but among semicolons.
+    """
+    votes: Counter[int] = Counter()  # by column; above 0 for a comma
+    telling = 0
     for line in lines:
+        if "." not in line and ('"' if delimiter == "," else ",") not in line:
+            continue
+        found = False
         for place, cell in enumerate(_split(line, delimiter)):
-            if COMMA.fullmatch(cell):
-                commas[place] += 1
-                if delimiter != "," or not THOUSANDS.fullmatch(cell):  # "1,234" in quotes may be a thousand
-                    certain.add(place)
-            elif POINT.fullmatch(cell):
-                points[place] += 1
-    by_comma = sum(commas[place] > points[place] for place in commas.keys() & certain)
-    by_point = sum(points[place] > commas[place] for place in points)
-    return "," if by_comma > by_point or (by_comma == by_point > 0 and delimiter == ";") else "."
+            comma, thousand = COMMA.fullmatch(cell), THOUSANDS.fullmatch(cell)
+            if (comma or POINT.fullmatch(cell)) and not (comma and thousand and delimiter != ";"):
+                votes[place] += (1 if comma else -1) * (1 if thousand else LINES)
+                found = True
+        telling += found
+        if telling == LINES:
+            break
+    commas, points = sum(vote > 0 for vote in votes.values()), sum(vote < 0 for vote in votes.values())
+    return "," if commas > points or (commas == points > 0 and delimiter == ";") else "."
 
 
 def _split(line: str, delimiter: str) -> list[str]:

@@ -152,7 +152,7 @@ def _refuse_cells(values: Cells, batch: Batch, column: str, table: Table) -> Non
         if cells.foreign(batch.frame[column], values.wrong)[np.argmax(values.wrong)]:
             raise UserError(
                 f"{place}: a number, but not with a {sign} and without thousands separators, as its file is read; "
-                "write it so. If it is a code, make the column a category, or name what is observed without it."
+                "write it so. If it is a code, train with the column as a category (--categories), or without it."
             )
         if (
             table.row == "line"

@@ -53,6 +53,7 @@ class Identifiers:
     def __init__(self, names: list[str]) -> None:
         self.first = {name: np.zeros(0, np.uint64) for name in names}  # by episode, the hash of its value
         self.known = np.zeros(0, bool)
+        self.looked = 0  # how many episodes there were when values were last counted
 
     def add(self, frame: pl.DataFrame, episodes: np.ndarray) -> None:
         """Keep a batch; a column that changes within an episode, or repeats much, is dropped for good."""
@@ -63,6 +64,9 @@ class Identifiers:
         new = ~self.known[codes]
         known = self.known.copy()
         known[codes] = True
+        count = int(known.sum())
+        look = count >= 2 * self.looked
+        self.looked = count if look else self.looked
         for name, before in list(self.first.items()):
             if cells.has_no_text(frame[name]):
                 del self.first[name]
@@ -70,7 +74,7 @@ class Identifiers:
             values, first = _hashes(frame[name])[rows], np.append(before, np.zeros(more, np.uint64))
             first[codes[new]] = values[new]
             self.first[name] = first
-            if (first[codes] != values).any() or len(np.unique(first[known])) * 10 < known.sum():
+            if (first[codes] != values).any() or (look and len(np.unique(first[known])) * 10 < count):
                 del self.first[name]
         self.known = known
 
