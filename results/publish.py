@@ -156,7 +156,9 @@ def full() -> str:
         results = [result for result in read(setting) if not result.cell.unlabelled]
         table = tables.markdown(results, beside_the_paper).rstrip("\n")
         parts.append("\n".join([table, *printed_rows(results), ""]))
-        parts.append("Difference from BC, run by run [95 % interval]:\n")
+        parts.append(
+            " ".join(["Difference from BC, run by run [95 % interval].", compare.few_draws(results)]).strip() + "\n"
+        )
         parts.append(difference_table(results))
     return named("\n".join(parts))
 
