@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 
 import numpy as np
 import polars as pl
@@ -356,3 +357,29 @@ def test_a_file_that_is_no_table_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2,3\n")
     with pytest.raises(ValueError, match="line 2 has 3 cells"):
         check(tmp_path / "a.csv")
+
+
+def offered(command):
+    """The options of a command as arguments of `read`."""
+    words, roles = shlex.split(command)[5:-2], {}
+    for word in words:
+        if word.startswith("--"):
+            name = word[2:].replace("-", "_")
+            roles[name] = [] if name in ("observations", "categories", "one_hot") else None
+        elif isinstance(roles[name], list):
+            roles[name].append(word)
+        else:
+            roles[name] = word
+    return roles
+
+
+@pytest.mark.parametrize("rule", [None, "mean", "last", "drop"])
+@pytest.mark.parametrize("case", FAULTS)
+def test_the_command_runs_unless_something_is_to_be_mended_first(case, rule):
+    frame = stays(**FAULTS[case][0], mode=with_(TREAT, [7, 11], None) if case == "missing" else TREAT)
+    found = check(frame, missing=rule, one_hot=["mode"])
+    if found.blocked:
+        with pytest.raises(ValueError, match=r"."):
+            read(frame, **offered(found.command))
+    else:
+        assert len(read(frame, **offered(found.command))) > 0
