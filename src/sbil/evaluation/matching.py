@@ -121,7 +121,8 @@ def scores(decided: Decided) -> dict[str, float]:
     decisions took one action there is nothing to rank: neither auc nor, unlike in scikit-learn, apr is defined.
     """
     prepared = _Prepared.of(decided)
-    return {name: float(value[0]) for name, value in prepared.under(np.ones((1, prepared.units))).items()}
+    found = prepared.under(np.ones((1, prepared.units)), prepared.defined())
+    return {name: float(value[0]) for name, value in found.items()}
 
 
 def means(decided: Decided) -> dict[str, float]:
@@ -133,6 +134,8 @@ def means(decided: Decided) -> dict[str, float]:
 
 def intervals(decided: Decided, resamples: int = 1000, seed: int = 0) -> Intervals:
     """`scores`, each with a percentile bootstrap interval over episodes, or groups, which are resampled whole.
+
+    An average over actions is of the same actions in every resample: those without one of them do not count.
 
     Where there are very many decisions fewer resamples are taken than asked for, at least 100.
     """
@@ -203,18 +206,30 @@ class _Prepared(NamedTuple):
             rankings=[_rankings(decided, action, unit) for action in np.unique(actions)],
         )
 
-    def under(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        """The metrics [resamples] for weights [resamples, units]."""
-        decisions, right, loss, square = (weights @ self.totals).T
-        taken = self.taken.under(weights)
+    def of_actions(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        """What is averaged over actions [actions, resamples], not a number where it is not defined."""
         with np.errstate(invalid="ignore"):
-            recalls = self.right.under(weights) / taken
+            recalls = self.right.under(weights) / self.taken.under(weights)
         areas = [_areas(rankings, weights) for rankings in self.rankings]
         return {
+            "balanced_accuracy": recalls.T,
+            "auc": np.array([area.roc for area in areas]),
+            "apr": np.array([area.precision for area in areas]),
+        }
+
+    def defined(self) -> dict[str, np.ndarray]:
+        """[actions] of which an average over actions is, by the name of the average."""
+        return {name: ~np.isnan(values[:, 0]) for name, values in self.of_actions(np.ones((1, self.units))).items()}
+
+    def under(self, weights: np.ndarray, averaged: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The metrics [resamples] for weights [resamples, units].
+
+        averaged: [actions] that averages over actions are of; a resample without one of them has no average.
+        """
+        decisions, right, loss, square = (weights @ self.totals).T
+        return {
             "accuracy": right / decisions,
-            "balanced_accuracy": _mean(recalls.T),
-            "auc": _mean(np.array([area.roc for area in areas])),
-            "apr": _mean(np.array([area.precision for area in areas])),
+            **{name: _mean(values, averaged[name]) for name, values in self.of_actions(weights).items()},
             "log_loss": loss / decisions,
             "brier": square / decisions,
             "ece": np.abs(self.gaps.under(weights)).sum(axis=1) / decisions,
@@ -243,11 +258,9 @@ def _areas(rankings: list[Ranking], weights: np.ndarray) -> Areas:
     return Areas.together([ranking.areas(weights) for ranking in rankings])
 
 
-def _mean(values: np.ndarray) -> np.ndarray:
-    """The mean over actions [actions, resamples] of those that are defined."""
-    known = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        return np.where(known, values, 0.0).sum(axis=0) / known.sum(axis=0)
+def _mean(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The mean of values [actions, resamples] over the wanted actions."""
+    return values[wanted].mean(axis=0) if wanted.any() else np.full(values.shape[1], np.nan)
 
 
 def _resampled(decided: Decided, resamples: int, seed: int) -> tuple[dict[str, float], dict[str, np.ndarray], int]:
@@ -255,7 +268,8 @@ def _resampled(decided: Decided, resamples: int, seed: int) -> tuple[dict[str, f
     prepared = _Prepared.of(decided)
     rows = len(decided.actions)
     resamples = affordable(resamples, rows, len(prepared.rankings) + 3)
-    parts = [prepared.under(weights) for weights in draws(prepared.units, resamples, rows, seed)]
-    whole = prepared.under(np.ones((1, prepared.units)))
+    averaged = prepared.defined()
+    parts = [prepared.under(weights, averaged) for weights in draws(prepared.units, resamples, rows, seed)]
+    whole = prepared.under(np.ones((1, prepared.units)), averaged)
     resampled = {name: np.concatenate([part[name] for part in parts]) for name in METRICS}
     return {name: float(value[0]) for name, value in whole.items()}, resampled, prepared.units
