@@ -151,8 +151,8 @@ def _refuse_cells(values: Cells, batch: Batch, column: str, table: Table) -> Non
         sign = SIGNS[batch.decimal]
         if cells.foreign(batch.frame[column], values.wrong)[np.argmax(values.wrong)]:
             raise UserError(
-                f"{place}: a number, but not with a {sign} and without thousands separators, as its file is read; "
-                "write it so. If it is a code, train with the column as a category (--categories), or without it."
+                f"{place}: a number in another notation; the file is read with a {sign} and without thousands "
+                "separators. Write it so; if it is a code, train with the column as a category, or without it."
             )
         if (
             table.row == "line"
