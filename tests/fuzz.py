@@ -35,6 +35,7 @@ from sbil.cli.show import facts
 from sbil.demonstrations import Column, Schema, check, child, read, read_observations, reading
 from sbil.errors import UserError
 from sbil.policy import DESCRIPTION, WEIGHTS, Policy, Standardisation
+from sbil.policy.folder import sealed
 from sbil.policy.onnx import export
 
 CANARY = "Quasimodo"  # stands in cells; no message may quote it
@@ -531,12 +532,22 @@ def policy(rng: Random, folder: Path) -> tuple[bytes, bytes]:
     """policy.json and the weights, one of them changed; where it is the weights, often with the hash to them."""
     description, weights = ((folder / "good" / name).read_bytes() for name in (DESCRIPTION, WEIGHTS))
     if rng.random() < 0.6:
-        return bad_json(rng, json.loads(description)), weights
+        bad = bad_json(rng, json.loads(description))
+        return (resealed(bad) if rng.random() < 0.7 else bad), weights
     bad = some(rng, weights, BYTES, 1, 2)
     if rng.random() < 0.7:
         was, now = (hashlib.sha256(content).hexdigest() for content in (weights, bad))
-        description = description.replace(was.encode(), now.encode())
+        description = resealed(description.replace(was.encode(), now.encode()))
     return description, bad
+
+
+def resealed(description: bytes) -> bytes:
+    """A policy.json with the hash of its entries, where it has entries: what is wrong in it is then looked at."""
+    try:
+        entries = json.loads(description)
+        return json.dumps(sealed(entries)).encode() if isinstance(entries, dict) else description
+    except (ValueError, RecursionError):
+        return description
 
 
 # Trying them

@@ -12,8 +12,9 @@ from sbil.policy import Policy
 HERE = Path(__file__).parent
 
 
-def test_a_policy_of_format_2():
-    policy = Policy.load(HERE / "policy-2")
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_policy_of_format(number):
+    policy = Policy.load(HERE / f"policy-{number}")
     assert policy.action_names == ("give", "wait")
     assert policy.schema.episode == "visit"
     found = policy.probabilities(np.array([[0.5, 1, 0], [-1.2, 0, 1]], np.float32))

@@ -1,6 +1,5 @@
 """The options that say what the columns of a table mean, shared by every command that reads one."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +33,8 @@ class Table:
     one_hot: tuple[str, ...] = ()
     """Columns of text or codes that become one number a value, 0 or 1."""
     missing: Literal["refuse", "mean", "last", "drop"] | None = None
-    """What to do where a value is missing: refuse (default), the column's mean, the last one of the episode, drop the
-    row."""
+    """What to do where a value is missing: refuse (default), the column's mean, the last one of the episode (the mean
+    where there is none before), drop the row."""
     schema: Path | None = None
     """A JSON file that says all of this."""
     exclude: Path | None = None
@@ -52,9 +51,10 @@ def load(data: str, table: Table, schema: Any = None) -> "Demonstrations":
     schema: that of a policy, where the table is to be read as the one it was trained on.
     """
     from sbil import demonstrations
+    from sbil.demonstrations.excluding import listed_in
 
-    found = demonstrations.read(data, schema=table.schema or schema, **table.roles())
-    return without(found, table.exclude) if table.exclude else found
+    names = listed_in(table.exclude) if table.exclude else ()
+    return demonstrations.read(data, schema=table.schema or schema, exclude=names, **table.roles())
 
 
 def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:
@@ -75,26 +75,3 @@ def tell_filled(filled: Mapping[str, int]) -> None:
     if filled:
         words = ", ".join(f"{name} {count:,}" for name, count in list(filled.items())[:SHOWN])
         print(f"{sum(filled.values()):,} missing values were filled in ({words})")
-
-
-def without(found: "Demonstrations", path: Path) -> "Demonstrations":
-    """The demonstrations without the episodes that a file names; a heading is skipped, a stranger refused."""
-    from sbil.errors import UserError
-
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = [row[0].strip() for row in csv.reader(file) if row and row[0].strip()]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"--exclude {path}: cannot be read ({error}).") from None
-    if found.ids is None or found.schema is None:
-        raise UserError("--exclude names episodes, and these data have none with a name; give --episode.")
-    names = lines[1:] if lines[:1] == [found.schema.episode] else lines
-    strangers = sorted(set(names) - set(found.ids))
-    if strangers:
-        raise UserError(
-            f"--exclude {path}: {len(strangers)} of its episodes are not in the data, '{strangers[0]}' say."
-        )
-    kept = [place for place, name in enumerate(found.ids) if name not in set(names)]
-    if not kept:
-        raise UserError(f"--exclude {path}: no episode is left.")
-    return found.select(kept)

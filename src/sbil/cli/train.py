@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from sbil.cli.table import ROLES, SHOWN, Table, load, tell, without
+from sbil.cli.table import ROLES, SHOWN, Table, load, tell
 from sbil.version import MADE_BY
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def run(command: Command) -> None:
         raise UserError(f"--seed and --draw-seed are whole numbers from 0. Got {command.seed} and {command.draw_seed}.")
     if command.calibrate and not command.held_out:
         raise UserError("--calibrate needs decisions that were not trained on: give --held-out as well, 0.2 say.")
-    data = everything = load(command.data, replace(command, exclude=None))
-    if command.exclude:
-        data = excluding(data, command.exclude)
+    data = everything = load(command.data, command)
     if command.trajectories:
         data = data.select(data.draw(command.trajectories, command.draw_seed))
     training, held_out = data.split(command.held_out, command.draw_seed) if command.held_out else (data, None)
@@ -148,13 +146,6 @@ def must_be_free(command: Command) -> None:
     read = (file for given in (command.data, command.schema, command.exclude) if given for file in files_of(given))
     if any(file.resolve().parent == out.resolve() for file in read):
         raise UserError(f"--out {out} is a folder that is read from here, and is not replaced; choose another --out.")
-
-
-def excluding(data: "Demonstrations", path: Path) -> "Demonstrations":
-    """The demonstrations without the episodes that a file names, and with a word of it where they came from."""
-    kept = without(data, path)
-    gone = {"excluded episodes": len(data) - len(kept), "excluded decisions": data.steps - kept.steps}
-    return replace(kept, provenance={**kept.provenance, **gone})
 
 
 def taken(training: "Demonstrations", thin: int = 1, thin_offset: int = 0) -> "np.ndarray":
@@ -272,8 +263,8 @@ def report(
     origin = policy.provenance["data"]["provenance"]
     tell(policy.observation_names, origin)
     if command.exclude:
-        decisions = counted(origin["excluded decisions"], "decision")
-        print(f"left out by --exclude: {counted(origin['excluded episodes'], 'episode')} with {decisions}")
+        rows = counted(origin["excluded rows"], "row")
+        print(f"left out by --exclude: {counted(origin['excluded episodes'], 'episode')} with {rows}")
     unseen = [name for name, count in zip(policy.action_names, counts, strict=True) if not count]
     if unseen:
         others = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""

@@ -248,7 +248,8 @@ def demonstrations(table: Table, roles: Roles, folder: Path, exclude: Sequence[s
     categories = {column.name for column in schema.columns if column.kind != "number"}
     names = [name for name in (schema.episode, schema.group, schema.action) if name]
     wanted = Wanted((*names, *sorted(categories)), schema.time, schema.terminal)
-    batches = without(batches, schema.episode, exclude) if exclude else batches
+    gone: dict[str, int] = {}
+    batches = without(batches, schema.episode, exclude, gone) if exclude else batches
     read = gather(table, batches, schema, wanted, folder)
     if schema.missing == "refuse":
         refuse_missing(read, schema, set(read.missing))
@@ -287,6 +288,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path, exclude: Sequence[s
             "filled values": {} if dropped else read.missing,
             "left out columns": [column for column in table.names if column not in needed],
             "sorted rows": order.moved,
+            **gone,
         },
     }
 

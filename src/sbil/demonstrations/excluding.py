@@ -25,16 +25,21 @@ def listed_in(path: str | Path) -> list[str]:
         raise UserError(f"--exclude {path}: is no text; name a file with one episode a line.") from None
 
 
-def without(batches: Iterator[Batch], episode: str | None, names: Sequence[str]) -> Iterator[Batch]:
-    """The batches without the rows of these episodes; names that are in none of them are refused at the end."""
+def without(
+    batches: Iterator[Batch], episode: str | None, names: Sequence[str], gone: dict[str, int] | None = None
+) -> Iterator[Batch]:
+    """The batches without the rows of these episodes; names that are in none of them are refused at the end.
+
+    gone: where it is counted what was left out.
+    """
     if episode is None:
         raise UserError("episodes are excluded by name, and these data have none; name their column (--episode).")
     unwanted = {*names[1:]} if names[0] == episode else {*names}
-    levels, left = Levels(episode), 0
+    levels, left, rows = Levels(episode), 0, 0
     for batch in batches:
         codes = levels.codes(batch.frame[episode], batch.decimal)
         keep = ~np.isin(codes, [number for name, number in levels.index.items() if name in unwanted])
-        left += int(keep.sum())
+        left, rows = left + int(keep.sum()), rows + len(keep)
         if keep.all():
             yield batch
         elif keep.any():
@@ -47,3 +52,5 @@ def without(batches: Iterator[Batch], episode: str | None, names: Sequence[str])
         )
     if not left:
         raise UserError("every episode is excluded; none is left.")
+    if gone is not None:
+        gone |= {"excluded episodes": len(unwanted), "excluded rows": rows - left}
