@@ -16,10 +16,11 @@ import pytest
 from sbil.experiments.store import read_all
 
 KILLS = int(os.environ.get("SBIL_KILLS", "3"))
-METHODS = ",".join(f"bc+weight_decay={decay}" for decay in range(6))
-GRID = ("--env", "CartPole-v1", "--algorithms", METHODS, "--sizes", "1,2,3,4,5,6,7,8,9,10")
+DECAYS, SIZES = (6, 10) if KILLS > 3 else (3, 6)
+METHODS = ",".join(f"bc+weight_decay={decay}" for decay in range(DECAYS))
+GRID = ("--env", "CartPole-v1", "--algorithms", METHODS, "--sizes", ",".join(map(str, range(1, SIZES + 1))))
 TINY = ("--draws", "6", "--seeds", "1", "--updates", "20", "--episodes", "2")
-CELLS = 60  # three share a program, so that kills fall between the files of one too
+CELLS = DECAYS * SIZES  # three share a program, so that kills fall between the files of one too
 
 
 @pytest.fixture(scope="module")
