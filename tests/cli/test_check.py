@@ -1,10 +1,10 @@
 """The look at a table from the command line, and what training keeps for later tables with gaps."""
 
-import csv
 import json
 
 import numpy as np
 import pytest
+from stays import changed, write_table
 
 import fuzz
 from probes import refusal
@@ -33,17 +33,7 @@ def rows(gap=True):
 
 
 def written(path, lines, names=NAMES):
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([names, *lines])
-    return path
-
-
-def changed(path, new, place, value, row=6):
-    """A copy of a table with one other cell."""
-    with path.open(newline="") as file:
-        lines = list(csv.reader(file))
-    lines[row][lines[0].index(place)] = value
-    return written(new, lines[1:], lines[0])
+    return write_table(path, lines, names)
 
 
 def run(*words):

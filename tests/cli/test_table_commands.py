@@ -8,6 +8,7 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from stays import changed, write_table
 
 import fuzz
 import probes
@@ -42,17 +43,7 @@ def rows(stays=24, shift=0.0):
 
 
 def written(path, lines, names=NAMES):
-    with path.open("w", newline="") as file:
-        csv.writer(file).writerows([names, *lines])
-    return path
-
-
-def changed(path, new, place, value, row=6):
-    """A copy of a table with one other cell."""
-    with path.open(newline="") as file:
-        lines = list(csv.reader(file))
-    lines[row][lines[0].index(place)] = value
-    return written(new, lines[1:], lines[0])
+    return write_table(path, lines, names)
 
 
 @pytest.fixture(scope="module")

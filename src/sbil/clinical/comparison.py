@@ -171,10 +171,7 @@ def run(
     files.probe(out)
     files.sweep(out)
     files.write_text(out / "data" / ".gitignore", "*\n")  # nobody commits by accident what is there
-    whole = make_dataset(demonstrations)
-    for one in requests:
-        if one.method not in known:
-            algorithms.require(Method.parse(one.method).algorithm, whole)
+    _must_learn([Method.parse(one.method).algorithm for one in requests if one.method not in known], demonstrations)
     made = cache(lambda seeds: Splits.of(demonstrations, held_out, seeds, standardise))
     found = {}
     for (method, count, _), request in zip(requests, asked, strict=True):
@@ -200,6 +197,14 @@ def run(
     order = [*before, *(method for method in found if method not in before)]  # as they stood, what is new at the end
     found = {method: found[method] for method in order if method in found}
     return Comparison(name, held_out, found, notes, process.metrics if process else {}, origin)
+
+
+def _must_learn(names: Sequence[str], demonstrations: Demonstrations) -> None:
+    """Refuse algorithms that cannot learn from the data, before any is run; the copy that is looked at goes again."""
+    if names:
+        whole = make_dataset(demonstrations)
+        for name in names:
+            algorithms.require(name, whole)
 
 
 def _before(path: Path, notes: Sequence[str], origin: str) -> dict[str, int]:
