@@ -24,6 +24,7 @@ types: $(VENV)/.dev
 pages: $(VENV)/.dev
 	$(BIN)/python results/publish.py --check
 	$(BIN)/python results/remedies.py --check
+	$(BIN)/python results/rounding.py --check
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks all

@@ -211,6 +211,7 @@ def main() -> None:
         curves[row].axvline(1, color="tab:green", lw=0.8, ls=":")
         curves[row].set_xscale("log")
         curves[row].set_yscale("symlog", linthresh=1)
+        curves[row].margins(y=0.12)
         curves[row].set_xlabel("temperature of the chains")
         curves[row].set_title(task, fontsize=10)
     axes[0, 0].legend(fontsize=8, loc="upper left")

@@ -74,6 +74,7 @@ def describe(runs: int) -> dict[str, Any]:
         "kind": device.device_kind,
         "devices": over_runs(runs).size,
         "runs_per_program": runs,
+        "matmul_precision": jax.config.values["jax_default_matmul_precision"] or "default",
         "jax": jax.__version__,
     }
 

@@ -15,8 +15,9 @@ from sklearn.preprocessing import StandardScaler
 
 import probes
 from sbil.clinical import comparison
-from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Comparison, Splits, as_json, estimate, markdown, run
+from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Comparison, Splits, estimate, run, slug
 from sbil.clinical.physionet2012 import extract
+from sbil.clinical.table import as_json, markdown, write
 from sbil.dataset import make_dataset, standardisation_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.demonstrations.reading import read
@@ -361,7 +362,7 @@ def test_json_is_plain():
 
 def test_both_are_written(tmp_path):
     made = handmade(bc=[0.8, 0.9])
-    text, values = comparison.write(made, tmp_path)
+    text, values = write(made, tmp_path)
     assert text.read_text() == markdown(made)
     assert json.loads(values.read_text()) == as_json(made)
     assert (text.name, values.name) == ("Ward.md", "Ward.json")
@@ -401,7 +402,7 @@ def test_the_published_tables_are_what_the_files_of_metrics_say(path):
     """Means by hand from the Parquet files; the page has the table as it is in the results, or none of it."""
     table = json.loads(path.read_text())
     for method, values in table["methods"].items():
-        rows = pl.read_parquet(path.with_name(f"{path.stem}.{comparison._slug(method)}.parquet"))
+        rows = pl.read_parquet(path.with_name(f"{path.stem}.{slug(method)}.parquet"))
         told = values.get("splits", table["splits"])
         known = rows.filter(pl.col("seed") < told, pl.col("accuracy").is_not_nan())
         assert values["diverged"] == told - len(known)
@@ -417,13 +418,13 @@ def test_the_published_tables_are_what_the_files_of_metrics_say(path):
 def test_a_narrower_call_takes_nothing_from_the_table(tmp_path):
     """Other methods, and further splits of the same, stay; a table of other updates is not replaced."""
     first = run("Ward", DATA, tmp_path, ["majority", "previous action"], splits=3)
-    comparison.write(first, tmp_path)
+    write(first, tmp_path)
     again = run("Ward", DATA, tmp_path, ["majority"], splits=1)
     assert list(again.scores) == ["majority", "previous action"]
     assert (again.splits_of("majority"), again.splits_of("previous action")) == (3, 3)
     np.testing.assert_array_equal(again.scores["majority"]["auc"], first.scores["majority"]["auc"])
     before = (tmp_path / "Ward.md").read_text()
-    comparison.write(again, tmp_path)
+    write(again, tmp_path)
     assert (tmp_path / "Ward.md").read_text() == before
     with pytest.raises(UserError, match="other settings"):
         run("Ward", DATA, tmp_path, ["majority"], splits=1, updates=3)

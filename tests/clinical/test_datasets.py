@@ -10,6 +10,7 @@ from hospitals import ward
 
 from sbil.clinical import datasets, physionet2012
 from sbil.clinical.mimic3 import source as mimic3
+from sbil.clinical.records import digest
 from sbil.errors import UserError
 
 MIMIC, PHYSIONET = "MIMIC-III-4a", "PhysioNet-2012"
@@ -78,12 +79,12 @@ def test_the_action_before_may_be_shown(sets, opened):
 
 def test_a_record_that_changes_places_changes_the_folder(tmp_path):
     folder = records(tmp_path / "set", (1, 2))
-    before = physionet2012.digest(folder)
+    before = digest(folder)
     first, second = folder / "1.txt", folder / "2.txt"
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
-    assert physionet2012.digest(folder) != before
+    assert digest(folder) != before
 
 
 def test_a_source_that_is_not_there_is_refused_before_and_after(sets, hospital, tmp_path, opened):
@@ -102,7 +103,7 @@ def test_a_source_that_is_not_there_is_refused_before_and_after(sets, hospital, 
 def test_eight_thousand_records_are_soon_told_apart(tmp_path):
     folder = records(tmp_path / "set", range(1, 8001))
     started = time.process_time()
-    physionet2012.digest(folder)
+    digest(folder)
     assert time.process_time() - started < 2
 
 

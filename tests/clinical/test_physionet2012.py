@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbil.clinical import physionet2012
+from sbil.clinical import records
 from sbil.clinical.physionet2012 import extract, parameters, parse, series, windows
 from sbil.demonstrations import Schema
 from sbil.demonstrations.reading import read
@@ -341,7 +341,7 @@ def test_folders_and_archives_give_the_same(tmp_path):
     _, table = written(tmp_path, *texts)
     assert pl.read_parquet(made.path).equals(table)
     assert made.flow["left out"]["files that are no records"] == 2
-    assert made.flow["sources"] == [{"name": "set-a", "sha256": physionet2012.digest(folder)}]
+    assert made.flow["sources"] == [{"name": "set-a", "sha256": records.digest(folder)}]
 
 
 def test_several_sources(tmp_path):
@@ -363,7 +363,7 @@ def hostile(kind, name, **fields):
 
 
 def test_members_that_are_no_plain_files_are_passed_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(physionet2012, "LARGEST_RECORD", 2000)
+    monkeypatch.setattr(records, "LARGEST_RECORD", 2000)
     source = archive(
         tmp_path / "set.tar.gz",
         [
@@ -389,7 +389,7 @@ def test_members_that_are_no_plain_files_are_passed_over(tmp_path, monkeypatch):
 
 
 def test_a_bomb_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(physionet2012, "LARGEST_ARCHIVE", 1 << 16)
+    monkeypatch.setattr(records, "LARGEST_ARCHIVE", 1 << 16)
     source = archive(tmp_path / "bomb.tar.gz", [("zeros.bin", "0" * (1 << 20))])
     with pytest.raises(UserError, match="more than 1 GiB"):
         extract([source], tmp_path / "out.parquet")

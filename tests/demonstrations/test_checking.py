@@ -318,7 +318,14 @@ def test_copies_among_too_many_rows_are_not_counted(monkeypatch):
     assert "rows: too many to look for copies among them" in said(found, "note")
 
 
-@pytest.mark.parametrize(("values", "coarse"), [(1e9 + np.arange(492) % 3, 1), (1e9 + 1e6 * np.arange(492), 0)])
+@pytest.mark.parametrize(
+    ("values", "coarse"),
+    [
+        (1e9 + np.arange(492) % 3, 1),
+        (1e9 + 1e6 * np.arange(492), 0),
+        (np.float64(np.finfo("f4").max) / np.r_[1:493], 0),
+    ],
+)
 def test_what_float32_cannot_tell_apart(values, coarse):
     found = check(wards(pulse=values), **STAYS)
     assert said(found, "harms") == ["column 'pulse': varies by less than float32 can tell at its size"] * coarse

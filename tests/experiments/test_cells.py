@@ -174,7 +174,16 @@ def test_a_file_is_a_plain_table_with_one_row_a_run(results, tmp_path):
     np.testing.assert_allclose(table["score"], (table["return"] - low) / (high - low))
     assert json.loads(table["settings"][0])["learning_rate"] == pytest.approx(1e-3)
     facts = json.loads(table["made_by"][0])
-    assert {"sbil", "jax", "python", "commit", "kind", "devices", "runs_per_program"} <= facts.keys()
+    assert {
+        "sbil",
+        "jax",
+        "python",
+        "commit",
+        "kind",
+        "devices",
+        "runs_per_program",
+        "matmul_precision",
+    } <= facts.keys()
     assert table["points"][0].to_list() == [20]
     assert table["metric_policy_loss"][0].len() == 1
     assert table["diverged_at"].null_count() == 4

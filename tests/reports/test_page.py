@@ -178,6 +178,17 @@ def test_one_method_run_in_two_ways_is_told_apart():
     assert {str(result.cell.method) for result in again} == names
 
 
+def test_fewer_episodes_with_further_states_are_the_same_method():
+    """However many cells have further states: what is compared with BC keeps its name."""
+    few = [made("edm", 1, unlabelled=more, episodes=1) for more in range(1, 8)]
+    results = [made("bc", 1), *(made("edm", size) for size in (1, 3)), *few]
+    assert {str(one.cell.method) for one in ways.told_apart(results)} == {"bc", "edm"}
+    shorter = [made("edm", 1, unlabelled=more, episodes=1, updates=9) for more in range(1, 8)]
+    assert {str(one.cell.method) for one in ways.told_apart([*results[:3], *shorter])} > {"bc", "edm"}
+    again = [made("edm", 1, unlabelled=1, episodes=2)]
+    assert "edm+episodes=2" in {str(one.cell.method) for one in ways.told_apart([*results, *again])}
+
+
 def test_the_same_cell_of_two_versions_is_told_apart():
     twice = [replace(made("bc"), fingerprint=name) for name in ("b", "a")]
     assert [str(result.cell.method) for result in ways.told_apart(twice)] == ["bc", "bc+copy=2"]

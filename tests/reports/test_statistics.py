@@ -77,12 +77,20 @@ def test_sign_flips_by_hand_and_against_scipy():
 
 
 def test_random_signs_never_give_a_p_of_zero():
-    """Beyond 12 values the signs seen are one of the draws, as Phipson and Smyth (2010) have it."""
-    assert sign_flip(np.ones(12)) == 2 / 2**12  # exact
+    """Beyond 20 values the signs seen are one of the draws, as Phipson and Smyth (2010) have it."""
+    assert [sign_flip(np.ones(count)) for count in (1, 2, 12, 20)] == [1, 0.5, 2 / 2**12, 2 / 2**20]  # exact
     least = 1 / (statistics.RESAMPLES + 1)
-    assert sign_flip(np.ones(20)) == least
-    assert sign_flip(np.ones(13)) >= least
-    assert sign_flip(np.zeros(20)) == 1
+    assert sign_flip(np.ones(30)) == least
+    assert sign_flip(np.ones(21)) >= least
+    assert sign_flip(np.zeros(30)) == sign_flip(np.zeros(20)) == 1
+
+
+def test_random_signs_come_near_the_exact_ones(monkeypatch):
+    values = np.random.default_rng(1).normal(0.3, 1, 18)
+    exact = sign_flip(values)
+    monkeypatch.setattr(statistics, "MOST_EXACT", 12)
+    assert sign_flip(values) == pytest.approx(exact, abs=0.015)
+    assert sign_flip(values) != exact
 
 
 def test_a_few_large_values_are_not_a_clear_difference():

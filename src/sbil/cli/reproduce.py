@@ -138,7 +138,7 @@ def match_decisions(command: Command, name: str) -> dict[str, Any]:
     """The table of a clinical dataset: every method on held-out patients; what is finished is not run again."""
     from sbil.cli.clinical import reading
     from sbil.cli.progress import bar, console
-    from sbil.clinical import comparison, datasets
+    from sbil.clinical import comparison, datasets, table
     from sbil.reports import clinical
     from sbil.reports.names import name_of
 
@@ -182,10 +182,10 @@ def match_decisions(command: Command, name: str) -> dict[str, Any]:
     except KeyboardInterrupt:
         console.print(f"stopped: {done} of {len(methods)} methods are finished and kept in {folder}.", highlight=False)
         raise
-    comparison.write(found, folder, name_of, clinical.printed(data.title))
+    table.write(found, folder, name_of, clinical.printed(data.title))
     if not command.json:
-        print(comparison.markdown(found, name_of, clinical.printed(data.title)))
-    return comparison.as_json(found)
+        print(table.markdown(found, name_of, clinical.printed(data.title)))
+    return table.as_json(found)
 
 
 def methods_for(command: Command, name: str) -> tuple[tuple[str, ...], list[str]]:

@@ -117,7 +117,7 @@ def _silently(what: str, share: float, rows: int | None) -> None:
 
 def _check(name: str, source: Sequence[Path]) -> None:
     """Refuse what is not there, whether it is to be read now or was read long ago."""
-    from sbil.clinical.physionet2012 import must_exist
+    from sbil.clinical.records import must_exist
 
     if name in ACTIONS and len(source) > 1:
         raise UserError(f"--source: MIMIC-III is one folder. Got {len(source)} names.")
@@ -170,7 +170,7 @@ def _must_be_the_same(table: Path, source: Sequence[Path]) -> None:
             for file in flow["files"]
         )
     else:
-        from sbil.clinical.physionet2012 import digest
+        from sbil.clinical.records import digest
 
         made_from = {one["sha256"] for one in flow.get("sources", ())}
         same = not source or made_from == {digest(path) for path in source}

@@ -117,7 +117,8 @@ class Tally:
 
     def _step(self) -> float:
         """How far apart neighbouring float32 numbers are at the size of these."""
-        return float(np.spacing(np.float32(max(abs(self.low), abs(self.high)))))
+        size = np.float32(max(abs(self.low), abs(self.high)))
+        return float(size - np.nextafter(size, np.float32(0)))
 
     def _strange(self, number: float) -> bool:
         """Whether a number such as -9 or 999 stands apart from all the others."""

@@ -13,6 +13,7 @@ from sbil.environments import Environment, HostEnvironment, must_fit
 from sbil.errors import UserError
 from sbil.evaluation.live import choose, seeds
 from sbil.keys import named
+from sbil.networks import in_float32
 from sbil.policy import Policy
 from sbil.training import stack
 
@@ -58,7 +59,8 @@ def _program(environment: Environment, greedy: bool) -> Any:
     def episode(network: Any, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         def step(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, Array, Array]]:
             observation = environment.observe(state)
-            action = choose(key, network(observation), greedy)
+            with in_float32():
+                action = choose(key, network(observation), greedy)
             successor, _, terminal = environment.step(state, action)
             return successor, (observation, action, terminal)
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sbil import devices
 from sbil.environments import Environment, HostEnvironment
 from sbil.errors import UserError
+from sbil.networks import in_float32
 
 
 class Policies(NamedTuple):
@@ -89,7 +90,8 @@ def _play(
 
     def step(carry: tuple[Array, _Episode]) -> tuple[Array, _Episode]:
         time, episode = carry
-        scores = logits(parameters, jax.vmap(environment.observe)(episode.state))
+        with in_float32():
+            scores = logits(parameters, jax.vmap(environment.observe)(episode.state))
         action = choose(jax.random.fold_in(action_key, time), scores, greedy)
         state, reward, terminal = jax.vmap(environment.step)(episode.state, action)
         total = episode.total + jnp.where(episode.alive, reward, 0.0)

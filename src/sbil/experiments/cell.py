@@ -109,6 +109,8 @@ class Cell:
         environments.scale(self.environment, self.demonstrator, self.mode)
         asked = {name: value for name, value in asdict(self).items() if value or name not in ("every_state", "seed")}
         content = [MADE_BY, asked, settings, expert, pool, FOLDS]
+        if isinstance(environments.get(self.environment), environments.Environment):
+            content.append("demonstrations in float32")  # and play; before, a GPU rounded both
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 

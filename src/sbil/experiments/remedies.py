@@ -87,15 +87,13 @@ TOGETHER = (  # short chains of temperature 1, averaged weights, large batches; 
     "edm_robust+scaled=1",
     "edm_robust+scaled=1+prior=100",
 )
-FINAL = (  # with another seed, once the default was frozen; EDM with every state by --every-state
+FINAL = (  # with another seed, once the default was frozen; docs/understanding_edm.md has the commands
     "bc",
     "bc:decay",
-    "bc+batch=256",
     "bc+weight_decay=0/0.1/0.3/1/3/10",
     "edm:released",
     "edm_robust",
     "edm_robust+weight=0",
-    "edm_robust+weight=0/1",
 )
 LISTS = {
     "controls": CONTROLS,

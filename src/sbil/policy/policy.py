@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from sbil.dataset import Spec, Standardisation, as_inputs
 from sbil.demonstrations import Schema
 from sbil.errors import UserError
-from sbil.networks import ConvNet, Dense, Network, energy
+from sbil.networks import ConvNet, Dense, Network, energy, in_float32
 
 IMAGES = 64  # seen at a time
 ROWS = 1 << 16  # likewise
@@ -159,9 +159,11 @@ class Policy:
 
 @jax.jit
 def _forward(network: Network, observations: jax.Array) -> jax.Array:
-    return network(observations)
+    with in_float32():
+        return network(observations)
 
 
 @jax.jit
 def _see(network: ConvNet, images: jax.Array) -> jax.Array:
-    return network(as_inputs(images))
+    with in_float32():
+        return network(as_inputs(images))

@@ -12,7 +12,7 @@ from sbil.reports.shell import Html, tag
 
 FOLDER = "clinical"  # inside a folder of results
 METRICS = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}
-Table = dict[str, Any]  # what comparison.as_json gives
+Table = dict[str, Any]  # what clinical.table.as_json gives
 
 
 def found(paths: Iterable[Path]) -> list[Table]:

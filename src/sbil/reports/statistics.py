@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 RESAMPLES = 10_000
+MOST_EXACT = 20  # values whose signs are all tried
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 BLOCK = 2**16  # weights held in memory at once
@@ -66,17 +67,23 @@ def estimate(scores: np.ndarray) -> Estimate:
 def sign_flip(values: np.ndarray) -> float:
     """Two-sided p of a mean difference: how often random signs give a mean as far from zero as the one seen.
 
-    Exact for up to 12 values; beyond, the signs seen count among the random ones, so that p is never 0.
+    Exact for up to 20 values; beyond, the signs seen count among the random ones, so that p is never 0.
     Few values that differ from zero cannot give a small p, whatever their interval.
     """
-    count = len(values)
-    exact = count <= 12
+    exact = len(values) <= MOST_EXACT
     if exact:
-        signs = 1 - 2 * ((np.arange(2**count)[:, None] >> np.arange(count)) & 1)
+        first, second = np.array_split(np.asarray(values, float), 2)
+        sums = np.add.outer(_every_sign(first), _every_sign(second))
     else:
-        signs = np.random.default_rng(0).choice([-1, 1], (RESAMPLES, count))
-    as_far = np.abs(signs @ values) >= np.abs(values.sum()) - 1e-12
+        sums = np.random.default_rng(0).choice([-1, 1], (RESAMPLES, len(values))) @ values
+    as_far = np.abs(sums) >= np.abs(values.sum()) - 1e-12
     return float(as_far.mean()) if exact else float((as_far.sum() + 1) / (RESAMPLES + 1))
+
+
+def _every_sign(values: np.ndarray) -> np.ndarray:
+    """The sum of values with every choice of their signs."""
+    signs = 1 - 2 * ((np.arange(2 ** len(values))[:, None] >> np.arange(len(values))) & 1)
+    return signs @ values
 
 
 def bootstrap(values: np.ndarray) -> tuple[float, float]:

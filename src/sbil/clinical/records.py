@@ -1,0 +1,104 @@
+"""Finding the records of the PhysioNet Challenge 2012: in folders, and in archives that are read without unpacking."""
+
+import gzip
+import hashlib
+import json
+import re
+import tarfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sbil.errors import UserError
+
+LARGEST_RECORD = 1 << 22  # bytes; real ones have some ten thousand
+LARGEST_ARCHIVE = 1 << 30  # bytes unpacked; real ones have some fifty million
+
+
+def must_exist(source: Path) -> None:
+    """Refuse a name that is neither a file nor a folder."""
+    if not source.is_file() and not source.is_dir():
+        raise UserError(f"{source}: there is no such file or folder; give set-a.tar.gz or a folder of its records.")
+
+
+def digest(source: Path) -> str:
+    """The SHA-256 of an archive; of a folder that of the names and contents of its records."""
+    must_exist(source)
+    paths = _among(source) if source.is_dir() else [source]
+    found = []
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                found.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest() if source.is_dir() else found[0][1]
+
+
+def records(sources: Sequence[Path], counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
+    """(number, content) of every record."""
+    for source in map(Path, sources):
+        yield from _in_folder(source, counts) if source.is_dir() else _in_archive(source, counts)
+
+
+def _number(name: str) -> int | None:
+    found = re.fullmatch(r"(\d{1,9})\.txt", name)
+    return int(found[1]) if found else None
+
+
+def _among(folder: Path) -> list[Path]:
+    """The records in a folder."""
+    try:
+        return [
+            path
+            for path in sorted(folder.iterdir())
+            if _number(path.name) is not None
+            and not path.is_symlink()
+            and path.is_file()
+            and path.stat().st_size <= LARGEST_RECORD
+        ]
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror or error}).") from None
+
+
+def _in_folder(folder: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
+    paths = _among(folder)
+    counts["files that are no records"] += sum(1 for _ in folder.iterdir()) - len(paths)
+    for path in paths:
+        try:
+            yield int(path.stem), path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+class _Limited(gzip.GzipFile):
+    """A gzip file that ends in an error when it unpacks to more than any archive of records has."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        if self.tell() > LARGEST_ARCHIVE:
+            raise UserError("unpacks to more than 1 GiB; this is no archive of records.")
+        return content
+
+
+def _in_archive(path: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
+    """Read one member after the other; links, devices and what is not called like a record are passed over."""
+    try:
+        with _Limited(path, "rb") as file, tarfile.open(fileobj=file, mode="r|") as archive:
+            for member in archive:
+                number = _number(Path(member.name).name)
+                plain = member.isreg() and not member.issparse() and member.size <= LARGEST_RECORD
+                content = archive.extractfile(member) if number is not None and plain else None
+                if number is None or content is None:
+                    counts["files that are no records"] += not member.isdir()
+                    continue
+                yield number, content.read()
+            while file.read(1 << 20):  # to the end, where gzip's checksum is
+                pass
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError):
+        raise UserError(f"{path}: not a whole tar.gz archive; copy it again.") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
