@@ -49,6 +49,14 @@ def test_a_small_part_is_run_once(tmp_path, capsys):
 def test_an_unknown_environment_is_refused():
     with pytest.raises(UserError, match="environment of the study"):
         cells(Options(Path(), env=("Pong",)))
+    with pytest.raises(UserError, match="demonstrator of the study"):
+        cells(Options(Path(), env=("Acrobot-v1",), demonstrators=("dqn:greedy",)))
+
+
+def test_a_part_of_the_study_is_the_same_cells():
+    every = cells(Options(Path(), methods=("bc",)))
+    some = cells(Options(Path(), methods=("bc",), demonstrators=("dqn:greedy",), sizes=(3, 7)))
+    assert some == [cell for cell in every if cell.demonstrator == "dqn" and cell.size in (3, 7)]
 
 
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the published runs are not here")

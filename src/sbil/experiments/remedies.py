@@ -112,6 +112,10 @@ class Options:
     """The folder of results."""
     env: tuple[str, ...] = tuple(SETTINGS)
     """Environments."""
+    demonstrators: tuple[str, ...] = ()
+    """Of these alone, like dqn:greedy (default: of all that the study has)."""
+    sizes: tuple[int, ...] = SIZES
+    """Numbers of trajectories."""
     methods: tuple[str, ...] = tuple(LISTS)
     """Lists of methods by name, or methods."""
     draws: int = 10
@@ -130,16 +134,22 @@ def cells(options: Options) -> list[Cell]:
     for environment in options.env:
         if environment not in SETTINGS:
             raise unknown("environment of the study", environment, SETTINGS)
+    known = {f"{name}:{mode}" for environment in options.env for name, mode in SETTINGS[environment][1]}
+    for demonstrator in options.demonstrators:
+        if demonstrator not in known:
+            raise unknown("demonstrator of the study", demonstrator, known)
     named = [name for word in options.methods for name in {**LISTS, "final": FINAL}.get(word, (word,))]
     methods = tuple(Method.parse(name) for name in named)
     return cells_of(
         [
             Experiment(
                 environment,
-                demonstrators,
+                tuple(
+                    who for who in demonstrators if not options.demonstrators or ":".join(who) in options.demonstrators
+                ),
                 (method,),
                 thin,
-                SIZES,
+                options.sizes,
                 every_state=options.every_state,
                 seed=options.seed,
                 draws=options.draws,
