@@ -144,9 +144,7 @@ def cells(options: Options) -> list[Cell]:
         [
             Experiment(
                 environment,
-                tuple(
-                    who for who in demonstrators if not options.demonstrators or ":".join(who) in options.demonstrators
-                ),
+                tuple(who for who in demonstrators if ":".join(who) in (options.demonstrators or known)),
                 (method,),
                 thin,
                 options.sizes,
