@@ -1,8 +1,9 @@
 """The study of EDM's remedies: its runs, its tables and its figure of diagnostics.
 
-python results/remedies.py runs/    take the cells of a folder that `python -m sbil.experiments.remedies` filled
-python results/remedies.py          write the tables of docs/understanding_edm.md and the figure
-python results/remedies.py --check  fail if the tables are not what the runs say
+python results/remedies.py runs/          take the cells of a folder that `python -m sbil.experiments.remedies` filled
+python results/remedies.py --cpu runs/    the same of cells that were run on a CPU, beside the others and not among them
+python results/remedies.py                write the tables of docs/understanding_edm.md and the figure
+python results/remedies.py --check        fail if the tables are not what the runs say
 
 Kept of a run: its mean return, how it met unseen decisions, when it diverged; of the methods that the figure shows also
 the diagnostics along training. One file an environment, in remedies/.
@@ -31,8 +32,9 @@ PAGE = HERE.parent / "docs" / "understanding_edm.md"
 FIGURE = HERE.parent / "docs" / "figures" / "remedies.png"
 PRINTED, SQUARED, DEFAULT = f"{BARE}+square=0", BARE, "edm_robust"
 DIAGNOSED = {PRINTED: "as printed", SQUARED: "with the square", DEFAULT: "the default of edm_robust"}
+DQN = "CartPole-v1-dqn-greedy-thin20"
 COLUMNS = {
-    "CartPole-v1-dqn-greedy-thin20": "CartPole, DQN, 20th",
+    DQN: "CartPole, DQN, 20th",
     "CartPole-v1-ppo-sampled-thin20": "CartPole, PPO, 20th",
     "Acrobot-v1-ppo-sampled-thin1": "Acrobot",
     "Acrobot-v1-ppo-sampled-thin5": "Acrobot, 5th",
@@ -62,14 +64,27 @@ JUDGED = {  # the final table: what is set beside BC
 DRAWN = {"bc:decay": "#d55e00", "edm_robust+weight=0": "#999999", "edm:released": "black", "edm_robust": "#0072b2"}
 FILLED = {"grey": "clearly above or below BC", "white": "not clear"}
 FIRST = "EDM, robust, on the draws of the selected one"
+LEFT_OUT = {
+    "without CartPole's DQN": "CartPole-v1-dqn",
+    "without CartPole": "CartPole",
+    "without Acrobot": "Acrobot",
+    "without LunarLander": "LunarLander",
+}
+WIDER = {
+    "bc+hidden=128x128": "BC, 128 units",
+    "edm_robust": "robust",
+    "edm_robust+hidden=128x128": "robust, 128 units",
+}
+WIDER_SIZES = (3, 15)
 LOW = 0.95  # below it BC leaves something to be had
 STUDY, FINAL = 0, 1  # seeds
+CPU = "-cpu"  # kind of file: run on a CPU, so that demonstrations of CartPole and Acrobot are others
 Of = dict[tuple[str, int], Result]  # the cells of a method, by setting and size
 Cells = dict[str, Of]
 Values = Callable[[Result], np.ndarray]
 
 
-def take(folders: Sequence[str]) -> None:
+def take(folders: Sequence[str], kind: str = "") -> None:
     """Add cells of folders to the files, in place of older ones; not those that today's settings would not give.
 
     Cells are compared with BC of the same demonstrations. Where demonstrations have changed since (fingerprints
@@ -77,14 +92,14 @@ def take(folders: Sequence[str]) -> None:
     """
     found = read_all(map(Path, folders), episodes=False)
     for environment in sorted({result.cell.environment for result in found}):
-        path = HERE / "remedies" / f"{environment}.parquet"
+        path = HERE / "remedies" / f"{environment}{kind}.parquet"
         old = {str(result.cell): result for result in (read(path) if path.exists() else [])}
         new = {str(r.cell): r for r in found if r.cell.environment == environment and _of_today(r)}
         fresh = {(result.cell.setting, result.cell.seed) for result in new.values()}
         left = [r for name, r in old.items() if name not in new and (r.cell.setting, r.cell.seed) in fresh]
         if others := [str(r.cell) for r in left if not _of_today(r)]:
             sys.exit(f"{len(others)} cells of {path.name} have other demonstrations, {others[0]} for one; run them too")
-        kept = {name: slim(result) for name, result in (old | new).items()}
+        kept = {name: result.summary() if kind else slim(result) for name, result in (old | new).items()}
         path.parent.mkdir(exist_ok=True)
         write(path, [kept[name] for name in sorted(kept)])
         stale = sum(r.cell.environment == environment for r in found) - len(new)
@@ -102,11 +117,12 @@ def slim(result: Result) -> Result:
     return replace(result, curves={}, points=np.array([], int))
 
 
-def load() -> dict[int, Cells]:
+def load(kind: str = "") -> dict[int, Cells]:
     """Every cell by seed: 0 chose the default (STUDY), 1 judges it (FINAL), 2 asks only whether it diverges."""
     found: dict[int, Cells] = {}
     for environment in SETTINGS:
-        for result in read(HERE / "remedies" / f"{environment}.parquet"):
+        path = HERE / "remedies" / f"{environment}{kind}.parquet"
+        for result in read(path) if path.exists() or not kind else []:
             cell = result.cell
             name = str(cell.method) + (EVERY_STATE if cell.every_state else "")
             found.setdefault(cell.seed, {}).setdefault(name, {})[cell.setting, cell.size] = result
@@ -135,9 +151,9 @@ def beyond(mine: Result, other: Result, values: Values = scores) -> np.ndarray:
     return ours[:draws] - theirs[:draws]
 
 
-def compared(mine: Of, bc: Of, settings: Sequence[str], measure: str) -> Interval | None:
+def compared(mine: Of, bc: Of, settings: Sequence[str], measure: str, sizes: Sequence[int] = SIZES) -> Interval | None:
     """A method beside BC over all sizes of some settings; nothing where a cell is missing."""
-    keys = [(setting, size) for setting in settings for size in SIZES]
+    keys = [(setting, size) for setting in settings for size in sizes]
     if any(key not in mine for key in keys):
         return None
     values = errors if measure == "error" else scores
@@ -208,10 +224,13 @@ def tables() -> list[tuple[str, str]]:
         ("counts", counts(study)),
         ("errors", table(study, "error")),
         ("scores", table(study, "score")),
+        ("wider", wider(study)),
         ("guides", guides(study)),
         ("rule", ranking(study)),
         ("final", verdict(final)),
         ("final in words", in_words(final)),
+        ("final in float32", verdict(in_float32(final), [DQN])),
+        ("float32 in words", in_words(in_float32(final))),
         ("choices", choices(final)),
         ("state term", state_term(final)),
         ("every state", every_state(final)),
@@ -230,25 +249,34 @@ def has_state_term(method: str) -> bool:
     return not method.startswith("bc") and "weight=0" not in method.split("+")
 
 
+def ranked(cells: Cells, settings: Sequence[str]) -> list[tuple[int, float, int, str]]:
+    """Methods by the rule: cells with clearly more errors than BC, their share of BC's, cells with clearly fewer."""
+    bc, found = cells["bc"], []
+    for method, mine in cells.items():
+        share = compared(mine, bc, settings, "error")
+        if share and method != "bc" and not any(result.diverged for result in mine.values()):
+            sides = [side(mine[key], bc[key], errors) for key in mine if key[0] in settings]
+            found.append((sides.count("above"), share.value, sides.count("below"), method))
+    return sorted(found)
+
+
 def ranking(cells: Cells, shown: int = 6) -> str:
     """The rule of `sbil.experiments.remedies`, applied: the first of the candidates, and the controls beside them."""
-    bc = cells["bc"]
-    found = []
-    for method, mine in cells.items():
-        share = compared(mine, bc, list(COLUMNS), "error")
-        if share and method != "bc":
-            sides = [side(mine[key], bc[key], errors) for key in mine]
-            if not any(result.diverged for result in mine.values()):
-                found.append((sides.count("above"), share.value, sides.count("below"), method))
-    found.sort()
+    found, number = ranked(cells, list(COLUMNS)), len(cells["bc"])
     rows = [["", "clearly more errors than BC", "errors of BC's", "clearly fewer"]]
     for title, of in (("**Candidates**", True), ("**Controls, no candidates**", False)):
         some = [row for row in found if has_state_term(row[3]) == of]
         rows.append([f"{title}, the first {shown} of {len(some)}", "", "", ""])
         rows += [
-            [spoken(method), f"{above} of {len(bc)}", f"{share:.1%}", f"{below} of {len(bc)}"]
+            [spoken(method), f"{above} of {number}", f"{share:.1%}", f"{below} of {number}"]
             for above, share, below, method in some[:shown]
         ]
+    rows.append(["**The first candidate, were some cells left out**", "", "", ""])
+    for title, left_out in LEFT_OUT.items():
+        settings = [setting for setting in COLUMNS if not setting.startswith(left_out)]
+        above, share, below, method = next(row for row in ranked(cells, settings) if has_state_term(row[3]))
+        number = len(settings) * len(SIZES)
+        rows.append([f"{title}: {spoken(method)}", f"{above} of {number}", f"{share:.1%}", f"{below} of {number}"])
     return lines_of(rows)
 
 
@@ -269,16 +297,21 @@ def guides(cells: Cells) -> str:
     return lines_of(rows)
 
 
-def verdict(cells: Cells) -> str:
+def verdict(cells: Cells, settings: Sequence[str] = tuple(COLUMNS)) -> str:
     """The final table: new demonstrations, draws and networks, a default that no longer changes."""
-    bc = cells["bc"]
-    rows = [["setting", "trajectories", "BC", *JUDGED.values()]]
-    for setting, size in ((setting, size) for setting in COLUMNS for size in SIZES):
+    bc, names = cells["bc"], [name for name in JUDGED if name in cells]
+    rows = [["setting", "trajectories", "BC", *(JUDGED[name] for name in names)]]
+    for setting, size in ((setting, size) for setting in settings for size in SIZES):
         row = [COLUMNS[setting], str(size)]
-        for name in ("bc", *JUDGED):
+        for name in ("bc", *names):
             row.append(judged(cells[name].get((setting, size)), None if name == "bc" else bc[setting, size]))
         rows.append(row)
     return lines_of(rows)
+
+
+def in_float32(cells: Cells) -> Cells:
+    """The final cells with the DQN's of a CPU in place of those that a GPU rounded; of methods that were run so."""
+    return {name: {**cells[name], **of} for name, of in load(CPU)[FINAL].items()}
 
 
 def judged(mine: Result | None, bc: Result | None) -> str:
@@ -298,8 +331,10 @@ def in_words(cells: Cells) -> str:
     low = [key for key in bc if bc[key].scores.mean() < LOW]
     head = ["", "draws", "cells", "mean difference", "without CartPole", f"clearly above, where BC is below {LOW}"]
     rows = [[*head, "clearly below, anywhere", "the same by Holm", "diverged"]]
-    first = {key: halved(result) for key, result in cells[DEFAULT].items()}
-    for words, mine in (*((words, cells[name]) for name, words in JUDGED.items()), (FIRST, first)):
+    methods = {words: cells[name] for name, words in JUDGED.items() if name in cells}
+    if CHOSEN_WEIGHT in cells:
+        methods[FIRST] = {key: halved(result) for key, result in cells[DEFAULT].items()}
+    for words, mine in methods.items():
         settings = [setting for setting in COLUMNS if (setting, SIZES[0]) in mine]
         elsewhere = [setting for setting in settings if "CartPole" not in setting]
         known = [key for key in low if key in mine]
@@ -389,6 +424,25 @@ def both(mine: Of, other: Of, settings: Sequence[str]) -> tuple[str, str]:
     return spoken_interval(share, ".0%"), spoken_interval(gain)
 
 
+def wider(study: Cells) -> str:
+    """Networks of twice the width, with the state term and without: errors as a share of BC's, scores less BC's."""
+    ours = load(CPU)[STUDY]
+    cells = {name: {**_of(study.get(name, {}), "LunarLander"), **ours.get(name, {})} for name in ("bc", *WIDER)}
+    settings = {name: [setting] for setting, name in COLUMNS.items()}
+    rows = [["", *(f"{what}, {words}" for what in ("errors", "score") for words in WIDER.values())]]
+    for title, some in {**settings, "all": list(COLUMNS)}.items():
+        row = [title]
+        for measure, form in (("error", ".0%"), ("score", "+.3f")):
+            for name in WIDER:
+                row.append(spoken_interval(compared(cells[name], cells["bc"], some, measure, WIDER_SIZES), form))
+        rows.append(row)
+    return lines_of(rows)
+
+
+def _of(cells: Of, environment: str) -> Of:
+    return {key: result for key, result in cells.items() if key[0].startswith(environment)}
+
+
 def every_state(cells: Cells) -> str:
     """What the states bring whose decisions are thinned away: score minus that of the same method without them."""
     rows = [["", *(JUDGED[name] for name in ("edm:released", DEFAULT))]]
@@ -432,7 +486,7 @@ def counts(cells: Cells) -> str:
 
 def figure(cells: Cells) -> plt.Figure:
     """Along training: where three forms of EDM go, and who pulls."""
-    shown = (("CartPole-v1-dqn-greedy-thin20", 3), ("LunarLander-v3-ppo-greedy-thin1", 3))
+    shown = ((DQN, 3), ("LunarLander-v3-ppo-greedy-thin1", 3))
     rows = {
         "policy_loss": "log-loss of the decisions",
         "energy_gap": "energy gap, seen - sampled",
@@ -507,8 +561,8 @@ def final_figure(cells: Cells) -> plt.Figure:
 
 def main(words: Sequence[str]) -> None:
     """Take runs, write, or check."""
-    if folders := [word for word in words if word != "--check"]:
-        take(folders)
+    if folders := [word for word in words if not word.startswith("--")]:
+        take(folders, CPU if "--cpu" in words else "")
         return
     text = inserted(PAGE, *tables())
     if "--check" in words:

@@ -1,6 +1,5 @@
 """What rounding does to a demonstrator: a GPU multiplies in TensorFloat-32 unless told otherwise, a CPU in float32.
 
-python results/rounding.py runs/    take the cells that were run on a CPU
 python results/rounding.py --run    run some on a CPU, but with a demonstrator rounded as on a GPU: is it that?
 python results/rounding.py          write the tables of docs/reproduction.md; the demonstrations are collected anew
 python results/rounding.py --check  fail if the table of runs is not what they say
@@ -17,19 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from publish import inserted
-from remedies import STUDY, Values, errors, judged, lines_of, load, scores, spoken
+from remedies import CPU, STUDY, Values, errors, judged, lines_of, load, scores, spoken
 
 from sbil import demonstrators
 from sbil.experiments import Result
 from sbil.experiments.cell import Cell, Method, demonstrations_for
 from sbil.experiments.run import run_grid
-from sbil.experiments.store import Store, read, read_all, write
+from sbil.experiments.store import Store, read, write
 from sbil.networks import Dense
 from sbil.reports.statistics import estimate
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "reproduction.md"
-RUNS = HERE / "remedies" / "CartPole-v1-float32.parquet"
+RUNS = HERE / "remedies" / f"CartPole-v1{CPU}.parquet"
 ROUNDED = RUNS.with_name("CartPole-v1-rounded.parquet")
 PLAYERS = (
     ("CartPole-v1", "dqn", "greedy"),
@@ -95,7 +94,9 @@ def preferences() -> str:
 def runs() -> str:
     """The same cells on a CPU and on the GPU that the published ones come from."""
     read_once = cache(lambda setting: {str(r.cell): r for r in read(HERE / f"{setting}.parquet")})
-    mine = sorted(read(RUNS), key=lambda r: (-r.cell.thin, METHODS.index(str(r.cell.method)), r.cell.size))
+    ours = [r for r in read(RUNS) if (r.cell.demonstrator, r.cell.seed) == ("dqn", STUDY)]
+    mine = [r for method in METHODS for r in ours if str(r.cell.method) == method]
+    mine.sort(key=lambda r: (-r.cell.thin, METHODS.index(str(r.cell.method)), r.cell.size))
     study = {str(result.cell): result for of in load()[STUDY].values() for result in of.values()}
     base = {(r.cell.setting, r.cell.size): r for r in mine if str(r.cell.method) == "bc"}
     rounded = {str(result.cell): result for result in read(ROUNDED)}
@@ -128,10 +129,6 @@ def main(words: Sequence[str]) -> None:
     """Take runs, write, or check."""
     if "--run" in words:
         run_rounded()
-        return
-    if folders := [word for word in words if word != "--check"]:
-        found = [result.summary() for result in read_all(map(Path, folders), episodes=False)]
-        write(RUNS, sorted(found, key=lambda result: str(result.cell)))
         return
     if "--check" in words:
         same = PAGE.read_text() == inserted(PAGE, ("cpu", runs()))

@@ -19,7 +19,7 @@ import pytest
 
 import probes
 import sbil
-from sbil.algorithms import ALGORITHMS
+from sbil.algorithms import ALGORITHMS, changes, configure, settings_of
 from sbil.dataset import Dataset, Rows, make_dataset, spec_of
 from sbil.errors import UserError
 from sbil.training import pick, train, train_many
@@ -247,6 +247,16 @@ def test_presets_are_settings_of_the_algorithm(case):
     assert "default" in case.entry.presets
     assert case.entry.presets["default"] == case.entry.config()
     assert all(type(preset) is case.entry.config for preset in case.entry.presets.values())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_settings_come_back_from_a_file(name):
+    """Every preset, told as changes of every other one."""
+    presets = ALGORITHMS[name].presets
+    for config in presets.values():
+        kept = json.loads(json.dumps(settings_of(config)))
+        for preset in presets:
+            assert configure(name, preset, changes(name, preset, kept)) == config
 
 
 def test_same_key_same_bytes(case):

@@ -17,8 +17,9 @@ from sbil.cli import main
 from sbil.demonstrations import Demonstrations, Trajectory
 
 COMMANDS = (
-    *("quickstart", "check", "view", "train", "evaluate", "compare", "predict", "export", "show", "watch"),
+    *("quickstart", "check", "view", "train", "evaluate", "compare", "predict", "export", "show", "verify"),
     *(
+        "watch",
         "demos collect",
         "demos import",
         "demos export",

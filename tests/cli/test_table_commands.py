@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -141,6 +142,61 @@ def test_the_policy_knows_its_table(policy, capsys):
     text = capsys.readouterr().out
     assert "pulse, age, sex=f, sex=m" in text
     assert "fluid, none" in text
+
+
+def test_a_policy_is_trained_again_from_its_table(table, folder, policy, capsys):
+    """A part was excluded, another held out, a half of that used for the temperature: all of it is done again."""
+    words = ("verify", policy, "--data", table, "--exclude", folder / "bad.csv")
+    found = answered(capsys, *words)
+    assert found["same"]
+    assert found["then and now"] == {}
+    run(*words)
+    assert "the same weights, byte for byte" in capsys.readouterr().out
+    before = {path.name: path.read_bytes() for path in policy.iterdir()}
+    assert "--exclude" in refusal(capsys, *words[:4])
+    assert "is not what" in refusal(capsys, "verify", policy, "--data", written(folder / "more.csv", rows(shift=1)))
+    assert {path.name: path.read_bytes() for path in policy.iterdir()} == before
+
+
+def test_a_policy_that_training_does_not_give_is_told_from_one_that_it_does(table, folder, policy, capsys):
+    words = ("--data", table, "--exclude", folder / "bad.csv")
+    forged = folder / "forged"
+    made = Policy.load(policy)
+    replace(made, provenance={**made.provenance, "seed": 1, "sbil": "0.0"}).save(forged)
+    with pytest.raises(SystemExit) as leaving:
+        run("verify", forged, *words)
+    assert leaving.value.code == 1
+    text = capsys.readouterr().out
+    assert re.search(
+        r"other weights; another first choice at \d+ of \d+ decisions, probabilities at most \S+ apart", text
+    )
+    assert "sbil was 0.0" in text
+    with pytest.raises(SystemExit):
+        run("verify", forged, *words, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert not found["same"]
+    assert 0 < found["furthest"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": "one"}, "does not say with what seed"),
+        ({"thin": 0}, "trained with thin 0"),
+        ({"algorithm": "none"}, "unknown algorithm"),
+        ({"settings": {"depth": 3}}, "setting of BC"),
+        ({"settings": {"hidden": {"a": 1}}}, "'hidden' parameter"),
+        ({"data": {}}, "is not what"),
+        ({"data": {"drawn": {"trajectories": 3}}}, "which part"),
+    ],
+)
+def test_a_policy_that_does_not_say_how_it_was_made_is_not_trained_again(
+    change, words, table, folder, policy, tmp_path, capsys
+):
+    made = Policy.load(policy)
+    replace(made, provenance={**made.provenance, **change}).save(tmp_path / "told")
+    given = ("--data", table, "--exclude", folder / "bad.csv")
+    assert words in refusal(capsys, "verify", tmp_path / "told", *given)
 
 
 def test_training_refuses(table, folder, policy, capsys):

@@ -28,7 +28,7 @@ def test_the_page_goes_all_the_way(tmp_path):
             program, *words = line.split()
             assert program == "sbil"
             found[words[0]] = ran([sys.executable, "-m", "sbil", *words], tmp_path)
-    assert list(found) == ["check", "view", "compare", "train", "show", "evaluate", "predict", "export"]
+    assert list(found) == ["check", "view", "compare", "train", "show", "verify", "evaluate", "predict", "export"]
     written = {path.name for path in tmp_path.iterdir()}
     assert {"cells.html", "policy", "decisions.csv", "policy.onnx"} <= written
     assert (tmp_path / "policy" / "README.md").read_text().startswith("# ")

@@ -1,6 +1,6 @@
 """The algorithms, one file each, and their names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
@@ -83,6 +83,16 @@ def candidates(name: str, preset: str = "default", settings: tuple[str, ...] = (
         particular = [word for word, others in zip(choice, choices, strict=True) if len(others) > 1]
         found["+".join(particular)] = configure(name, preset, choice)
     return found
+
+
+def changes(name: str, preset: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """What of settings (as files keep them) is not the preset's, as name=value."""
+    own = settings_of(configure(name, preset))
+    return tuple(
+        f"{setting}={'x'.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
+        for setting, value in settings.items()
+        if (tuple(value) if isinstance(value, list) else value) != own.get(setting)
+    )
 
 
 def updates_for(name: str, preset: str, configs: Iterable[Any], updates: int | None) -> int:

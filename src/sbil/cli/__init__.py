@@ -30,6 +30,7 @@ COMMANDS = {
     "predict": "a policy folder and a table of states -> decisions, and how sure they are",
     "export": "a policy folder -> one ONNX file",
     "show": "what a policy folder holds",
+    "verify": "a policy folder and its data -> whether training again gives the same policy",
     "watch": "a policy folder -> a GIF of it playing beside its demonstrator",
     "demos": "collect demonstrations from a demonstrator, import agents, export to Minari",
     "clinical": "the tables of intensive care units -> demonstrations, and who was left out",

@@ -93,13 +93,9 @@ def run(command: Command) -> None:
         raise UserError(f"--seed and --draw-seed are whole numbers from 0. Got {command.seed} and {command.draw_seed}.")
     if command.calibrate and not command.held_out:
         raise UserError("--calibrate needs decisions that were not trained on: give --held-out as well, 0.2 say.")
-    data = everything = load(command.data, command)
-    if command.trajectories:
-        data = data.select(data.draw(command.trajectories, command.draw_seed))
-    training, held_out = data.split(command.held_out, command.draw_seed) if command.held_out else (data, None)
-    calibration = None
-    if command.calibrate and held_out:
-        held_out, calibration = held_out.split(0.5, command.draw_seed)
+    everything = load(command.data, command)
+    drawn = Drawn(command.trajectories, command.held_out, command.calibrate, command.draw_seed)
+    training, held_out, calibration = drawn.parts(everything)
     identity = {
         **asdict(command),
         **{"out": "", "overwrite": "", "json": "", "calibrate": "", "data": fingerprint(training)},
@@ -118,7 +114,7 @@ def run(command: Command) -> None:
         files.write_bytes(metrics, metrics_csv(error.trained))
         checkpoint.remove()
         raise UserError(f"{error} What happened is in {metrics}.") from None
-    policy = with_facts(policy, training, everything)
+    policy = with_facts(policy, training, everything, drawn)
     if calibration:
         policy = calibrated(policy, calibration)
     scores: dict[str, Any] = {"training": agreement(policy, training, command.thin, command.thin_offset)}
@@ -131,6 +127,39 @@ def run(command: Command) -> None:
     policy.save(command.out, command.overwrite, extra=extra)
     checkpoint.remove()
     report(command, policy, scores, table, trained, taken(training, command.thin, command.thin_offset))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Which part of the data is learned from."""
+
+    trajectories: int = 0  # 0: all
+    held_out: float = 0.0  # share
+    calibrate: bool = False
+    draw_seed: int = 0
+
+    @classmethod
+    def from_json(cls, content: Any) -> "Drawn":
+        """What a policy folder says, where it is what `sbil train` could have written."""
+        from sbil.errors import UserError
+
+        kinds = {"trajectories": int, "held_out": (int, float), "calibrate": bool, "draw_seed": int}
+        good = isinstance(content, dict) and {*content} == {*kinds}
+        if not good or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
+            raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
+        return cls(**content)
+
+    def parts(self, data: "Demonstrations") -> "tuple[Demonstrations, Demonstrations | None, Demonstrations | None]":
+        """To learn from, to score, and to fit a temperature to."""
+        if self.trajectories:
+            data = data.select(data.draw(self.trajectories, self.draw_seed))
+        if not self.held_out:
+            return data, None, None
+        training, held_out = data.split(self.held_out, self.draw_seed)
+        if not self.calibrate:
+            return training, held_out, None
+        scored, calibration = held_out.split(0.5, self.draw_seed)
+        return training, scored, calibration
 
 
 def must_be_free(command: Command) -> None:
@@ -155,14 +184,14 @@ def taken(training: "Demonstrations", thin: int = 1, thin_offset: int = 0) -> "n
     return np.bincount(training.decisions(thin, thin_offset).action, minlength=len(training.action_names))
 
 
-def with_facts(policy: "Policy", training: "Demonstrations", everything: "Demonstrations") -> "Policy":
-    """The policy, with the shares of the actions, and the hash of all that was read where it learned from a part."""
+def with_facts(policy: "Policy", training: "Demonstrations", everything: "Demonstrations", drawn: Drawn) -> "Policy":
+    """The policy, with the shares of the actions; where it learned from a part, which, and the hash of all."""
     from sbil.fitting import fingerprint
     from sbil.policy.card import told_shares
 
     made = {**policy.provenance, "shares": told_shares(taken(training))}
     if len(training) < len(everything):
-        made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything)}
+        made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": asdict(drawn)}
     return replace(policy, provenance=made)
 
 

@@ -76,6 +76,11 @@ def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
     return {**entries, SEAL: hashlib.sha256(text.encode()).hexdigest()}
 
 
+def same_weights(one: Policy, other: Policy) -> bool:
+    """Whether two policies would have the same file of weights."""
+    return safetensors.numpy.save(_tensors(one)) == safetensors.numpy.save(_tensors(other))
+
+
 def is_part(path: Path) -> bool:
     """Whether a file is one of those that a policy folder is made of."""
     folder = path.parent
