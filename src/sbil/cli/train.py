@@ -143,7 +143,7 @@ class Drawn:
         """What a policy folder says, where it is what `sbil train` could have written."""
         from sbil.errors import UserError
 
-        kinds = {"trajectories": int, "held_out": (int, float), "calibrate": bool, "draw_seed": int}
+        kinds: dict[str, Any] = {"trajectories": int, "held_out": (int, float), "calibrate": bool, "draw_seed": int}
         good = isinstance(content, dict) and {*content} == {*kinds}
         if not good or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
             raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
