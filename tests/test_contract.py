@@ -19,7 +19,7 @@ import pytest
 
 import probes
 import sbil
-from sbil.algorithms import ALGORITHMS, changes, configure, settings_of
+from sbil.algorithms import ALGORITHMS, restored, settings_of
 from sbil.dataset import Dataset, Rows, make_dataset, spec_of
 from sbil.errors import UserError
 from sbil.training import pick, train, train_many
@@ -251,12 +251,14 @@ def test_presets_are_settings_of_the_algorithm(case):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_settings_come_back_from_a_file(name):
-    """Every preset, told as changes of every other one."""
-    presets = ALGORITHMS[name].presets
-    for config in presets.values():
-        kept = json.loads(json.dumps(settings_of(config)))
-        for preset in presets:
-            assert configure(name, preset, changes(name, preset, kept)) == config
+    for config in ALGORITHMS[name].presets.values():
+        assert restored(name, json.loads(json.dumps(settings_of(config)))) == config
+    with pytest.raises(UserError, match="unknown setting"):
+        restored(name, {"no_such_setting": 1})
+    for setting in settings_of(ALGORITHMS[name].config()):
+        for value in ("0/1", {"a": 1}, None, 10**400, [10**400], [[]]):
+            with pytest.raises(UserError, match=f"'{setting}'"):
+                restored(name, {setting: value})
 
 
 def test_same_key_same_bytes(case):

@@ -1,7 +1,7 @@
 """From demonstrations to a policy in one call."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -59,13 +59,14 @@ def fit(
     pad: fill the decisions up to a power of two with rows that are never read, so that many fits share one compiled
         program. The policy is the same.
     """
+    candidates = algorithms.candidates(algorithm, preset, settings)
     policy, _ = fit_watched(
         algorithm,
         demonstrations,
         seed=seed,
         preset=preset,
-        settings=settings,
-        updates=updates,
+        candidates=candidates,
+        updates=algorithms.updates_for(algorithm, preset, candidates.values(), updates),
         thin=thin,
         thin_offset=thin_offset,
         standardise=standardise,
@@ -80,8 +81,8 @@ def fit_watched(
     *,
     seed: int,
     preset: str,
-    settings: tuple[str, ...],
-    updates: int | None,
+    candidates: Mapping[str, Any],
+    updates: int,
     thin: int,
     thin_offset: int,
     standardise: bool | None = None,
@@ -89,10 +90,11 @@ def fit_watched(
     watch: Callable[[float, Report], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Policy, Trained]:
-    """`fit`, with the share done and a report after every chunk, and the training record beside the policy."""
-    entry, candidates = algorithms.get(algorithm), algorithms.candidates(algorithm, preset, settings)
-    configs = list(candidates.values())
-    updates = algorithms.updates_for(algorithm, preset, configs, updates)
+    """`fit`, with the share done and a report after every chunk, and the training record beside the policy.
+
+    candidates: the Configs to choose from, by what is particular to each; one is taken as it is.
+    """
+    entry, configs = algorithms.get(algorithm), list(candidates.values())
     everything = [np.arange(len(demonstrations))]
     if standardise is None:
         standardise = demonstrations.schema is not None

@@ -149,12 +149,13 @@ def test_a_policy_is_trained_again_from_its_table(table, folder, policy, capsys)
     words = ("verify", policy, "--data", table, "--exclude", folder / "bad.csv")
     found = answered(capsys, *words)
     assert found["same"]
-    assert found["then and now"] == {}
+    assert found["changed"] == {}
     run(*words)
-    assert "the same weights, byte for byte" in capsys.readouterr().out
+    assert "the same policy, byte for byte" in capsys.readouterr().out
     before = {path.name: path.read_bytes() for path in policy.iterdir()}
-    assert "--exclude" in refusal(capsys, *words[:4])
-    assert "is not what" in refusal(capsys, "verify", policy, "--data", written(folder / "more.csv", rows(shift=1)))
+    assert "as --exclude" in refusal(capsys, *words[:4])
+    stranger = written(folder / "more.csv", rows(shift=1))
+    assert "is not what" in refusal(capsys, "verify", policy, "--data", stranger, *words[4:])
     assert {path.name: path.read_bytes() for path in policy.iterdir()} == before
 
 
@@ -168,26 +169,95 @@ def test_a_policy_that_training_does_not_give_is_told_from_one_that_it_does(tabl
     assert leaving.value.code == 1
     text = capsys.readouterr().out
     assert re.search(
-        r"other weights; another first choice at \d+ of \d+ decisions, probabilities at most \S+ apart", text
+        r"other weights, .*; another first choice at \d+ of these decisions, probabilities at most \S+ apart", text
     )
     assert "sbil was 0.0" in text
     with pytest.raises(SystemExit):
         run("verify", forged, *words, "--json")
     found = json.loads(capsys.readouterr().out)
     assert not found["same"]
-    assert 0 < found["furthest"] <= 1
+    assert "weights" in found["differs"]
+    assert 0 < found["largest_difference"] <= 1
+
+
+def test_what_is_held_out_belongs_to_the_data(table, folder, policy, sides, capsys):
+    """A changed row that was not learned from is another file all the same."""
+    mended = [[*row[:3], row[3] + (str(row[0]) in sides["held_out"] and row[1] == 0), *row[4:]] for row in rows()]
+    other = written(folder / "held_out_changed.csv", mended)
+    words = ("verify", policy, "--data", other, "--exclude", folder / "bad.csv")
+    assert "is not what" in refusal(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("temperature", lambda made: replace(made, temperature=made.temperature + 1)),
+        ("energies", lambda made: replace(made, energies=None)),
+        ("network", lambda made: replace(made, network=replace(made.network, activation="relu"))),
+        ("schema", lambda made: replace(made, schema=filled_otherwise(made.schema))),
+    ],
+)
+def test_every_piece_of_a_policy_is_compared(what, change, table, folder, policy, tmp_path, capsys):
+    change(Policy.load(policy)).save(tmp_path / "changed")
+    with pytest.raises(SystemExit) as leaving:
+        run("verify", tmp_path / "changed", "--data", table, "--exclude", folder / "bad.csv", "--json")
+    assert leaving.value.code == 1
+    assert what in json.loads(capsys.readouterr().out)["differs"]
+
+
+def filled_otherwise(schema):
+    """The means that stand for missing values, changed where nothing is missing."""
+    return replace(schema, columns=tuple(replace(c, fill=9.0) if c.name == "pulse" else c for c in schema.columns))
+
+
+def test_what_a_folder_says_of_its_device_is_shown_as_text(table, folder, policy, tmp_path, capsys):
+    made = Policy.load(policy)
+    device = {"sbil": "lie", "jax": "\x1b[2J\n" + "x" * 3000, "kind": ["a"]}
+    said = {**made.provenance, "seed": 5, "sbil": 1e300, "device": device}
+    replace(made, provenance=said).save(tmp_path / "said")
+    with pytest.raises(SystemExit):
+        run("verify", tmp_path / "said", "--data", table, "--exclude", folder / "bad.csv")
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    assert "\x1b" not in text
+    assert "lie" not in text
+    assert len(text) < 600
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("bc", "--trajectories", "24"),  # all, in another order
+        ("bc", "--thin", "3", "--thin-offset", "1", "--standardise", "no"),
+        ("bc", "--set", "weight_decay=0/1", "--trajectories", "12", "--held-out", "0.3", "--draw-seed", "4"),
+        ("dsfn", "--set", "warm_updates=5", "feature_updates=5", "value_updates=5", "rounds=1/3"),
+        ("majority",),
+    ],
+)
+def test_other_trainings_are_repeated_too(words, table, tmp_path, capsys):
+    updates = () if words[0] in ("dsfn", "majority") else ("--updates", "20")
+    run("train", words[0], "--data", table, *ROLES, *MORE, *words[1:], *updates, "--out", tmp_path / "made")
+    assert answered(capsys, "verify", tmp_path / "made", "--data", table)["same"]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"seed": "one"}, "does not say with what seed"),
-        ({"thin": 0}, "trained with thin 0"),
+        ({"seed": "one"}, "does not say how it was trained ('seed')"),
+        ({"seed": True}, "('seed')"),
+        ({"thin": 0}, "('thin')"),
+        ({"thin": 10**30}, "('thin')"),
+        ({"updates": 10**18}, "('updates')"),
+        ({"standardised": 7}, "('standardised')"),
+        ({"data": []}, "the provenance is missing or wrong"),
         ({"algorithm": "none"}, "unknown algorithm"),
-        ({"settings": {"depth": 3}}, "setting of BC"),
+        ({"settings": {"depth": 3}}, "unknown setting"),
         ({"settings": {"hidden": {"a": 1}}}, "'hidden' parameter"),
+        ({"settings": {"hidden": [1 << 24] * 2}}, "memory"),
+        ({"settings": {"weight_decay": "0/1"}}, "'weight_decay' parameter"),
         ({"data": {}}, "is not what"),
         ({"data": {"drawn": {"trajectories": 3}}}, "which part"),
+        ({"data": {"drawn": {"trajectories": 0, "held_out": 0.4, "calibrate": False, "draw_seed": -1}}}, "which part"),
     ],
 )
 def test_a_policy_that_does_not_say_how_it_was_made_is_not_trained_again(

@@ -34,6 +34,7 @@ from sbil.errors import UserError, unknown
 
 JARRETT = "Jarrett, Bica and van der Schaar (2020)"
 LEE = "Lee, Srinivasan and Doshi-Velez (2019)"
+LARGEST = 1 << 24  # whole number that a file may have for a setting
 KOSTRIKOV = "Kostrikov, Nachum and Tompson (2020)"
 ALGORITHMS: dict[str, Entry] = {
     "bc": Entry(bc, BCConfig, _bc.PRESETS, "pairs", "Pomerleau (1991)"),
@@ -85,14 +86,17 @@ def candidates(name: str, preset: str = "default", settings: tuple[str, ...] = (
     return found
 
 
-def changes(name: str, preset: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """What of settings (as files keep them) is not the preset's, as name=value."""
-    own = settings_of(configure(name, preset))
-    return tuple(
-        f"{setting}={'x'.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"
-        for setting, value in settings.items()
-        if (tuple(value) if isinstance(value, list) else value) != own.get(setting)
-    )
+def restored(name: str, settings: Mapping[str, Any]) -> Any:
+    """The Config with settings that were read from a file; what is not told is as by default."""
+    config, told = get(name).config, {}
+    for setting, value in settings.items():
+        if setting not in settings_of(config()):
+            raise unknown(f"setting of {name}", setting, settings_of(config()))
+        numbers = value if isinstance(value, list) else [value]
+        if any(number is None or (type(number) is int and number > LARGEST) for number in numbers):
+            raise UserError(f"The '{setting}' parameter of {name} in a file is given, and at most {LARGEST}.")
+        told[setting] = tuple(value) if isinstance(value, list) else value
+    return config(**told)
 
 
 def updates_for(name: str, preset: str, configs: Iterable[Any], updates: int | None) -> int:

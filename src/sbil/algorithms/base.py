@@ -136,7 +136,7 @@ def _parse(text: str, hint: Any) -> Any:
         if hint in (int, float):
             return hint(text)
         if get_origin(hint) is tuple:
-            return tuple(int(part) for part in re.split("[,x]", text) if text)
+            return tuple(int(part) for part in re.split("[,x]", text))
     except ValueError:
         return text  # `check` names the setting and what it must be
     if hint is bool:

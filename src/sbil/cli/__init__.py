@@ -65,7 +65,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave: 0 done, 2 the user can mend it, 130 interrupted."""
+    """Run a command and leave: 0 done, 1 `verify` found a difference, 2 the user can mend it, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _leaving_promptly():

@@ -143,9 +143,15 @@ class Drawn:
         """What a policy folder says, where it is what `sbil train` could have written."""
         from sbil.errors import UserError
 
-        kinds: dict[str, Any] = {"trajectories": int, "held_out": (int, float), "calibrate": bool, "draw_seed": int}
+        kinds: dict[str, set[type]] = {
+            "trajectories": {int},
+            "held_out": {int, float},
+            "calibrate": {bool},
+            "draw_seed": {int},
+        }
         good = isinstance(content, dict) and {*content} == {*kinds}
-        if not good or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
+        good = good and all(type(content[name]) in kind for name, kind in kinds.items())
+        if not good or min(content.values()) < 0 or content["held_out"] >= 1:
             raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
         return cls(**content)
 
@@ -190,7 +196,7 @@ def with_facts(policy: "Policy", training: "Demonstrations", everything: "Demons
     from sbil.policy.card import told_shares
 
     made = {**policy.provenance, "shares": told_shares(taken(training))}
-    if len(training) < len(everything):
+    if drawn != Drawn():
         made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": asdict(drawn)}
     return replace(policy, provenance=made)
 
@@ -241,17 +247,19 @@ def compared(
 
 def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint") -> "tuple[Policy, Trained]":
     """Train with a bar of progress."""
+    from sbil.algorithms import candidates, updates_for
     from sbil.cli.progress import bar, metrics_text
     from sbil.fitting import fit_watched
 
+    choices = candidates(command.algorithm, command.preset, command.set)
     with bar(1, f"{command.algorithm} on {len(training)} {training.words[1]}") as advance:
         return fit_watched(
             command.algorithm,
             training,
             seed=command.seed,
             preset=command.preset,
-            settings=command.set,
-            updates=command.updates,
+            candidates=choices,
+            updates=updates_for(command.algorithm, command.preset, choices.values(), command.updates),
             thin=command.thin,
             thin_offset=command.thin_offset,
             standardise=STANDARDISE[command.standardise],

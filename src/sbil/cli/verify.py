@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,48 +20,54 @@ EXAMPLES = (
     "sbil verify policy/ --data stays.csv",
     "sbil verify policy/ --data demos.npz --json",
 )
-NEEDED = ("algorithm", "preset", "settings", "updates", "seed", "thin", "thin_offset", "standardised", "data")
+NEEDED: dict[str, tuple[Any, int | None]] = {  # of what a policy says of itself: the type, and the least
+    "algorithm": (str, None),
+    "preset": (str, None),
+    "settings": (dict, None),
+    "updates": (int, 1),
+    "seed": (int, 0),
+    "thin": (int, 1),
+    "thin_offset": (int, 0),
+    "standardised": (bool, None),
+    "data": (dict, None),
+}
+LARGEST = 2**31 - 1
+LONGEST = 60  # letters of a version or device that are shown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command(Table):
     """Train a policy again from its data, by what its folder says of it, and compare the two.
 
-    On one machine, with the same versions, the weights are the same byte for byte. On another they are not; how far
-    apart the two policies are is said then, and the exit status is 1.
+    On one machine, with the same versions, they are the same byte for byte. On another they may not be: then it says
+    what differs and how far apart the decisions are, and the exit status is 1.
     """
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """The policy folder."""
     data: str
-    """What `sbil train` was given: the whole of it, also where a part was held out. --exclude must be given again."""
+    """What `sbil train` was given: the whole of it, also where a part was held out. What was given with --exclude or
+    --schema must be given again."""
     json: bool = False
     """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
-    """Train again, compare, and leave with 1 where the weights differ."""
-    from sbil import devices
+    """Train again, compare, and leave with 1 where the two differ."""
     from sbil.policy import Policy
     from sbil.policy.card import counted
-    from sbil.version import __version__
 
     policy = Policy.load(command.policy)
     recipe = recipe_of(policy, command.policy)
-    everything = load(command.data, command, policy.schema)
-    training, _, calibration = parts(command, recipe, everything)
+    training, calibration = parts(command, policy)
     again = trained(command, recipe, training)
     if calibration:
         again = calibrated(again, calibration)
     found = compared(policy, again, training)
-    device = recipe.get("device")
-    then = {"sbil": recipe.get("sbil"), **(device if isinstance(device, Mapping) else {})}
-    now = {"sbil": __version__, **devices.describe(runs=1)}
-    found["then and now"] = {name: [then.get(name), now[name]] for name in now if then.get(name) != now[name]}
     if command.json:
-        print(json.dumps(found))
+        print(json.dumps(found, allow_nan=False))
     else:
-        learned = f"{counted(len(training), training.words[0])}, {counted(training.steps, 'decision')}"
+        learned = f"{counted(len(training), training.words[0])}, {counted(found['decisions'], 'decision')}"
         print(f"trained again from {learned}, which are those of the policy: {told(found)}")
     if not found["same"]:
         sys.exit(1)
@@ -72,82 +78,120 @@ def recipe_of(policy: "Policy", path: Path) -> Mapping[str, Any]:
     from sbil.errors import UserError
 
     made = policy.provenance
-    kinds = {**dict.fromkeys(NEEDED, int), "algorithm": str, "preset": str, "settings": dict, "data": dict}
-    for name in NEEDED:
-        if not isinstance(made.get(name), kinds[name]):
-            raise UserError(f"{path} does not say with what {name} it was trained, so it cannot be trained again.")
-    least = {"updates": 1, "seed": 0, "thin": 1, "thin_offset": 0}
-    for name in (name for name, low in least.items() if made[name] < low):
-        raise UserError(f"{path} says that it was trained with {name} {made[name]}; the folder is damaged.")
+    for name, (kind, least) in NEEDED.items():
+        value: Any = made.get(name)
+        if type(value) is not kind or (least is not None and not least <= value <= LARGEST):
+            raise UserError(f"{path} does not say how it was trained ('{name}'), so it cannot be trained again.")
     return made
 
 
-def parts(
-    command: Command, recipe: Mapping[str, Any], everything: "Demonstrations"
-) -> "tuple[Demonstrations, Demonstrations | None, Demonstrations | None]":
-    """What of the data was learned from, held out and used for the temperature; other data are refused."""
+def parts(command: Command, policy: "Policy") -> "tuple[Demonstrations, Demonstrations | None]":
+    """What of the data was learned from, and what the temperature was fitted to; other data are refused."""
     from sbil.errors import UserError
+    from sbil.evaluation.matching import must_match
     from sbil.fitting import fingerprint
 
-    facts = recipe["data"]
-    found = (Drawn.from_json(facts["drawn"]) if "drawn" in facts else Drawn()).parts(everything)
-    if fingerprint(found[0]) == facts.get("sha256"):
-        return found
-    if "drawn" not in facts and fingerprint(everything) == facts.get("sha256_of_all"):
+    facts, schema = policy.provenance["data"], policy.schema
+    source = facts.get("provenance")
+    if isinstance(source, dict) and source.get("excluded episodes") and not command.exclude:
+        raise UserError(f"{command.policy} was trained with some episodes excluded; give the same list as --exclude.")
+    if schema:  # the means that stand for missing values are taken anew
+        schema = replace(schema, columns=tuple(replace(column, fill=None) for column in schema.columns))
+    everything = load(command.data, command, schema)
+    must_match(policy, everything)
+    whole, part = fingerprint(everything), facts.get("sha256")
+    try:
+        drawn = Drawn.from_json(facts["drawn"]) if "drawn" in facts else Drawn()
+    except UserError as error:
+        raise UserError(f"{command.policy}: {error}") from None
+    if whole == facts.get("sha256_of_all", part):
+        training, _, calibration = drawn.parts(everything)
+        if fingerprint(training) == part:
+            return training, calibration
         raise UserError(
             f"{command.policy} was trained on a part of {command.data} and does not say which (an older version wrote "
             "it); give that part as --data."
         )
     raise UserError(
-        f"{command.data} is not what {command.policy} was trained on (the hash of the decisions differs); give the "
-        "same file, and --exclude if it was given."
+        f"{command.data} is not what {command.policy} was trained on (the hash of the decisions differs); give what "
+        "`sbil train` was given: --data as a whole, and --exclude and --schema if they were."
     )
 
 
 def trained(command: Command, recipe: Mapping[str, Any], training: "Demonstrations") -> "Policy":
     """The policy, trained again with a bar of progress."""
-    from sbil.algorithms import changes
-    from sbil.cli.progress import bar, metrics_text
-    from sbil.fitting import fit_watched
+    import jax
 
-    with bar(1, f"{recipe['algorithm']} on {len(training)} {training.words[1]}") as advance:
-        policy, _ = fit_watched(
-            recipe["algorithm"],
-            training,
-            seed=recipe["seed"],
-            preset=recipe["preset"],
-            settings=changes(recipe["algorithm"], recipe["preset"], recipe["settings"]),
-            updates=recipe["updates"],
-            thin=recipe["thin"],
-            thin_offset=recipe["thin_offset"],
-            standardise=recipe["standardised"],
-            watch=lambda share, report: advance(share, metrics_text(report)),
-        )
+    from sbil.algorithms import restored
+    from sbil.cli.progress import bar, metrics_text
+    from sbil.errors import UserError
+    from sbil.fitting import Diverged, fit_watched
+
+    algorithm, updates = recipe["algorithm"], recipe["updates"]
+    config = restored(algorithm, recipe["settings"])
+    try:
+        with bar(1, f"{algorithm} on {len(training)} {training.words[1]}, {updates:,} updates") as advance:
+            policy, _ = fit_watched(
+                algorithm,
+                training,
+                **{name: recipe[name] for name in ("seed", "preset", "thin", "thin_offset")},
+                candidates={"": config},
+                updates=updates,
+                standardise=recipe["standardised"],
+                watch=lambda share, report: advance(share, metrics_text(report)),
+            )
+    except Diverged as error:
+        raise UserError(
+            f"{command.policy}: trained again, it diverged by update {error.trained.diverged_at[0]}."
+        ) from None
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        raise UserError(
+            f"{command.policy}: cannot be trained again here ({type(error).__name__}); there may be too little memory."
+        ) from None
     return policy
 
 
 def compared(policy: "Policy", again: "Policy", training: "Demonstrations") -> dict[str, Any]:
-    """Whether two policies have the same weights; if not, how far apart they are where the first was trained."""
+    """Which pieces of two policies differ; if any do, how far apart they decide where the first was trained."""
     import numpy as np
 
+    from sbil import devices
     from sbil.evaluation.matching import observed
-    from sbil.policy.folder import same_weights
+    from sbil.policy.folder import pieces
+    from sbil.version import __version__
 
-    same = same_weights(policy, again) and policy.temperature == again.temperature
-    found: dict[str, Any] = {"same": same, "decisions": training.steps, "otherwise": 0, "furthest": 0.0}
-    for states in () if same else observed(training):
-        one, other = policy.probabilities(states), again.probabilities(states)
-        found["otherwise"] += int((one.argmax(axis=1) != other.argmax(axis=1)).sum())
-        found["furthest"] = max(found["furthest"], float(np.abs(one - other).max()))
-    return found
+    mine, other = pieces(policy), pieces(again)
+    differs = [name for name, piece in mine.items() if piece != other[name]]
+    thin, offset = policy.provenance["thin"], policy.provenance["thin_offset"]
+    choices, furthest = 0, 0.0
+    for states in observed(training, thin, offset) if differs else ():
+        before, after = policy.probabilities(states), again.probabilities(states)
+        choices += int((before.argmax(axis=1) != after.argmax(axis=1)).sum())
+        furthest = max(furthest, float(np.abs(before - after).max()))
+    device, now = policy.provenance.get("device"), {"sbil": __version__, **devices.describe(runs=1)}
+    then = {**(device if isinstance(device, dict) else {}), "sbil": policy.provenance.get("sbil")}
+    known = {name: then[name] for name in now if isinstance(then.get(name), (str, int))}
+    return {
+        "same": not differs,
+        "differs": differs,
+        "decisions": len(training.decisions(thin, offset).action),
+        "other_choices": choices,
+        "largest_difference": furthest,
+        "changed": {name: [_short(was), _short(now[name])] for name, was in known.items() if was != now[name]},
+    }
+
+
+def _short(value: object) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in str(value)[:LONGEST])
 
 
 def told(found: Mapping[str, Any]) -> str:
     """The comparison in a line."""
     if found["same"]:
-        return "the same weights, byte for byte"
-    others = ", ".join(f"{name} was {then}, is {now}" for name, (then, now) in found["then and now"].items())
+        return "the same policy, byte for byte"
+    others = ", ".join(f"{name} was {then}, is {now}" for name, (then, now) in found["changed"].items())
     return (
-        f"other weights; another first choice at {found['otherwise']:,} of {found['decisions']:,} decisions, "
-        f"probabilities at most {found['furthest']:.1g} apart ({others or 'version and device are the same'})"
+        f"other {', '.join(found['differs'])}; another first choice at {found['other_choices']:,} of these decisions, "
+        f"probabilities at most {found['largest_difference']:.1g} apart "
+        f"({others or 'the folder names this version and kind of device'})"
     )

@@ -223,8 +223,8 @@ class Demonstrations:
 
 def thinned(length: int, thin: int, thin_offset: int = 0) -> np.ndarray:
     """The steps of a trajectory of `length` decisions that thinning keeps."""
-    if thin < 1:
-        raise UserError(f"thin must be a whole number from 1 (keep every step). Got {thin}.")
+    if not 1 <= thin < 2**31:
+        raise UserError(f"thin must be a whole number from 1 (keep every step) to {2**31 - 1}. Got {thin}.")
     if not 0 <= thin_offset < thin:
         raise UserError(f"thin_offset must be a whole number from 0 to thin - 1 = {thin - 1}. Got {thin_offset}.")
     return np.arange(thin_offset, length, thin)

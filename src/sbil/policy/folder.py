@@ -76,9 +76,21 @@ def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
     return {**entries, SEAL: hashlib.sha256(text.encode()).hexdigest()}
 
 
-def same_weights(one: Policy, other: Policy) -> bool:
-    """Whether two policies would have the same file of weights."""
-    return safetensors.numpy.save(_tensors(one)) == safetensors.numpy.save(_tensors(other))
+def pieces(policy: Policy) -> dict[str, Any]:
+    """What a policy is, whatever made it: two that act alike everywhere have the same."""
+    tensors = _tensors(policy)
+    layers = {f"{name}.{part}" for name in _layers(policy.network) for part in ("weight", "bias")}
+    scale = ("standardisation.mean", "standardisation.scale")
+    return {
+        "weights": {name: tensors[name].tobytes() for name in sorted(layers)},
+        "network": _architecture(policy.network),
+        "standardisation": [tensors[name].tobytes() for name in scale if name in tensors],
+        "temperature": policy.temperature,
+        "energies": tensors["energies"].tobytes() if "energies" in tensors else None,
+        "observation names": policy.observation_names,
+        "action names": policy.action_names,
+        "schema": policy.schema.as_json() if policy.schema else None,
+    }
 
 
 def is_part(path: Path) -> bool:
