@@ -91,3 +91,18 @@ def test_the_study_and_the_final_table_are_whole():
     for cell in final:
         assert cell.draws == (10 if str(cell.method) == CHOSEN else 20)
         assert cell.episodes == (50 if cell.environment == "LunarLander-v3" else 300)
+
+
+@pytest.mark.skipif(not RUNS.is_dir(), reason="the published runs are not here")
+def test_the_runs_of_a_cpu_are_whole():
+    """The DQN in float32 for the final table; wider networks at three trajectories, beside narrow ones where needed."""
+    found = read_all(sorted(RUNS.glob("*-cpu.parquet")))
+    assert all(result.fingerprint == result.cell.fingerprint for result in found)
+    assert sum(result.diverged for result in found if result.cell.method.algorithm != "edm") == 0
+    ours = {str(result.cell) for result in found}
+    dqn = {"env": ("CartPole-v1",), "demonstrators": ("dqn:greedy",)}
+    methods = ("bc", "bc:decay", "edm:released", "edm_robust", "edm_robust+weight=0")
+    wanted = cells(Options(Path(), **dqn, methods=methods, seed=1, draws=20))
+    wanted += cells(Options(Path(), sizes=(3,), methods=("bc+hidden=128x128", "edm_robust+hidden=128x128")))
+    wanted += cells(Options(Path(), sizes=(3,), env=("CartPole-v1", "Acrobot-v1"), methods=("bc", "edm_robust")))
+    assert {str(cell) for cell in wanted} <= ours
