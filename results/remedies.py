@@ -32,10 +32,10 @@ PAGE = HERE.parent / "docs" / "understanding_edm.md"
 FIGURE = HERE.parent / "docs" / "figures" / "remedies.png"
 PRINTED, SQUARED, DEFAULT = f"{BARE}+square=0", BARE, "edm_robust"
 DIAGNOSED = {PRINTED: "as printed", SQUARED: "with the square", DEFAULT: "the default of edm_robust"}
-DQN = "CartPole-v1-dqn-greedy-thin20"
+DQN, PPO = "CartPole-v1-dqn-greedy-thin20", "CartPole-v1-ppo-sampled-thin20"
 COLUMNS = {
     DQN: "CartPole, DQN, 20th",
-    "CartPole-v1-ppo-sampled-thin20": "CartPole, PPO, 20th",
+    PPO: "CartPole, PPO, 20th",
     "Acrobot-v1-ppo-sampled-thin1": "Acrobot",
     "Acrobot-v1-ppo-sampled-thin5": "Acrobot, 5th",
     "Acrobot-v1-ppo-sampled-thin20": "Acrobot, 20th",
@@ -76,6 +76,7 @@ WIDER = {
     "edm_robust+hidden=128x128": "robust, 128 units",
 }
 WIDER_SIZES = (3,)
+MORE = (1, 3, 7)  # trajectories of which only the states are shown
 LOW = 0.95  # below it BC leaves something to be had
 STUDY, FINAL = 0, 1  # seeds
 CPU = "-cpu"  # kind of file: run on a CPU, so that demonstrations of CartPole and Acrobot are others
@@ -125,6 +126,7 @@ def load(kind: str = "") -> dict[int, Cells]:
         for result in read(path) if path.exists() or not kind else []:
             cell = result.cell
             name = str(cell.method) + (EVERY_STATE if cell.every_state else "")
+            name += f", states of {cell.unlabelled} more" if cell.unlabelled else ""
             found.setdefault(cell.seed, {}).setdefault(name, {})[cell.setting, cell.size] = result
     return found
 
@@ -234,6 +236,7 @@ def tables() -> list[tuple[str, str]]:
         ("choices", choices(final)),
         ("state term", state_term(final)),
         ("every state", every_state(final)),
+        ("more states", more_states()),
         ("stability", stability(found)),
     ]
 
@@ -469,6 +472,20 @@ def every_state(cells: Cells) -> str:
             row.append(spoken_interval(compared(cells[name + EVERY_STATE], cells[name], settings, "score")))
         rows.append(row)
     return lines_of(rows)
+
+
+def more_states() -> str:
+    """What the states of further trajectories bring the default: score less that without them."""
+    ours, (setting, size) = load(CPU)[STUDY], (PPO, 1)
+    found = [
+        f"{judged(ours[f'{DEFAULT}, states of {more} more'][setting, size], ours[DEFAULT][setting, size])} ({more})"
+        for more in MORE
+    ]
+    alone = judged(ours[DEFAULT][setting, size], None)
+    return (
+        f"{COLUMNS[setting]} step, the decisions of one trajectory: {alone}; with the states of further ones, less "
+        f"that: {', '.join(found)}.\n"
+    )
 
 
 def stability(found: dict[int, Cells]) -> str:

@@ -106,3 +106,4 @@ def test_the_runs_of_a_cpu_are_whole():
     wanted += cells(Options(Path(), sizes=(3,), methods=("bc+hidden=128x128", "edm_robust+hidden=128x128")))
     wanted += cells(Options(Path(), sizes=(3,), env=("CartPole-v1", "Acrobot-v1"), methods=("bc", "edm_robust")))
     assert {str(cell) for cell in wanted} <= ours
+    assert {r.cell.unlabelled for r in found if str(r.cell.method) == "edm_robust" and r.cell.size == 1} == {0, 1, 3, 7}
