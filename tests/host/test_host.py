@@ -314,6 +314,8 @@ def unit(name, spec=None):
     return Message(header, [np.arange(3), np.zeros((features, actions), np.float32), np.zeros(actions, np.float32)])
 """
 LONG = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs are told to ignore
 sys.path.insert(0, sys.argv[1])
 import gymnasium, simulators
 started = []
@@ -348,7 +350,10 @@ def test_no_worker_outlives_its_parent(number, tmp_path):
         assert not any(gone(pid) for pid in pids)
         started = time.monotonic()
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        try:
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
         wait_until(lambda: all(gone(pid) for pid in pids))
         assert time.monotonic() - started < 8
         assert process.returncode
