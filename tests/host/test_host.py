@@ -314,8 +314,6 @@ def unit(name, spec=None):
     return Message(header, [np.arange(3), np.zeros((features, actions), np.float32), np.zeros(actions, np.float32)])
 """
 LONG = """
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs are told to ignore
 sys.path.insert(0, sys.argv[1])
 import gymnasium, simulators
 started = []
