@@ -34,8 +34,8 @@ from sbil.errors import UserError, unknown
 
 JARRETT = "Jarrett, Bica and van der Schaar (2020)"
 LEE = "Lee, Srinivasan and Doshi-Velez (2019)"
-LARGEST = 1 << 24  # whole number that a file may have for a setting
 KOSTRIKOV = "Kostrikov, Nachum and Tompson (2020)"
+LARGEST = 1 << 24  # whole number that a file may have for a setting
 ALGORITHMS: dict[str, Entry] = {
     "bc": Entry(bc, BCConfig, _bc.PRESETS, "pairs", "Pomerleau (1991)"),
     "edm": Entry(edm, EDMConfig, _edm.PRESETS, "pairs", JARRETT, uses_states=True),
@@ -94,7 +94,7 @@ def restored(name: str, settings: Mapping[str, Any]) -> Any:
             raise unknown(f"setting of {name}", setting, settings_of(config()))
         numbers = value if isinstance(value, list) else [value]
         if any(number is None or (type(number) is int and number > LARGEST) for number in numbers):
-            raise UserError(f"The '{setting}' parameter of {name} in a file is given, and at most {LARGEST}.")
+            raise UserError(f"The '{setting}' parameter of {name} must be a value, and at most {LARGEST} from a file.")
         told[setting] = tuple(value) if isinstance(value, list) else value
     return config(**told)
 

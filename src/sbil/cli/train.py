@@ -246,26 +246,31 @@ def compared(
 
 
 def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint") -> "tuple[Policy, Trained]":
-    """Train with a bar of progress."""
+    """Train as the command says."""
     from sbil.algorithms import candidates, updates_for
+
+    choices = candidates(command.algorithm, command.preset, command.set)
+    return with_bar(
+        command.algorithm,
+        training,
+        seed=command.seed,
+        preset=command.preset,
+        candidates=choices,
+        updates=updates_for(command.algorithm, command.preset, choices.values(), command.updates),
+        thin=command.thin,
+        thin_offset=command.thin_offset,
+        standardise=STANDARDISE[command.standardise],
+        checkpoint=checkpoint,
+    )
+
+
+def with_bar(algorithm: str, training: "Demonstrations", **how: Any) -> "tuple[Policy, Trained]":
+    """`fit_watched` under a bar of progress."""
     from sbil.cli.progress import bar, metrics_text
     from sbil.fitting import fit_watched
 
-    choices = candidates(command.algorithm, command.preset, command.set)
-    with bar(1, f"{command.algorithm} on {len(training)} {training.words[1]}") as advance:
-        return fit_watched(
-            command.algorithm,
-            training,
-            seed=command.seed,
-            preset=command.preset,
-            candidates=choices,
-            updates=updates_for(command.algorithm, command.preset, choices.values(), command.updates),
-            thin=command.thin,
-            thin_offset=command.thin_offset,
-            standardise=STANDARDISE[command.standardise],
-            watch=lambda share, report: advance(share, metrics_text(report)),
-            checkpoint=checkpoint,
-        )
+    with bar(1, f"{algorithm} on {len(training)} {training.words[1]}") as advance:
+        return fit_watched(algorithm, training, watch=lambda share, report: advance(share, metrics_text(report)), **how)
 
 
 def metrics_csv(trained: Any) -> bytes:

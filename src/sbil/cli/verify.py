@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from sbil.cli.table import Table, load
-from sbil.cli.train import Drawn, calibrated
+from sbil.cli.train import Drawn, calibrated, with_bar
 
 if TYPE_CHECKING:
     from sbil.demonstrations import Demonstrations
@@ -119,27 +119,18 @@ def parts(command: Command, policy: "Policy") -> "tuple[Demonstrations, Demonstr
 
 
 def trained(command: Command, recipe: Mapping[str, Any], training: "Demonstrations") -> "Policy":
-    """The policy, trained again with a bar of progress."""
+    """The policy, trained again."""
     import jax
 
     from sbil.algorithms import restored
-    from sbil.cli.progress import bar, metrics_text
     from sbil.errors import UserError
-    from sbil.fitting import Diverged, fit_watched
+    from sbil.fitting import Diverged
 
-    algorithm, updates = recipe["algorithm"], recipe["updates"]
-    config = restored(algorithm, recipe["settings"])
+    algorithm = recipe["algorithm"]
+    how = {name: recipe[name] for name in ("seed", "preset", "updates", "thin", "thin_offset")}
+    how |= {"candidates": {"": restored(algorithm, recipe["settings"])}, "standardise": recipe["standardised"]}
     try:
-        with bar(1, f"{algorithm} on {len(training)} {training.words[1]}, {updates:,} updates") as advance:
-            policy, _ = fit_watched(
-                algorithm,
-                training,
-                **{name: recipe[name] for name in ("seed", "preset", "thin", "thin_offset")},
-                candidates={"": config},
-                updates=updates,
-                standardise=recipe["standardised"],
-                watch=lambda share, report: advance(share, metrics_text(report)),
-            )
+        return with_bar(algorithm, training, **how)[0]
     except Diverged as error:
         raise UserError(
             f"{command.policy}: trained again, it diverged by update {error.trained.diverged_at[0]}."
@@ -148,7 +139,6 @@ def trained(command: Command, recipe: Mapping[str, Any], training: "Demonstratio
         raise UserError(
             f"{command.policy}: cannot be trained again here ({type(error).__name__}); there may be too little memory."
         ) from None
-    return policy
 
 
 def compared(policy: "Policy", again: "Policy", training: "Demonstrations") -> dict[str, Any]:
