@@ -17,7 +17,7 @@ from benchmarks.settings import Keep, Record, Settings
 from benchmarks.tables import line, show, spread
 from sbil import demonstrators
 from sbil.environments import ENVIRONMENTS, Environment
-from sbil.evaluation import Policies, call, evaluate
+from sbil.evaluation import Policies, call, play
 from sbil.keys import named
 from sbil.networks import MLP, Dense, policy_network
 
@@ -140,7 +140,7 @@ def _with_pair(layer: Dense, direction: Array) -> Dense:
 def _evaluate(environment: Environment, network: MLP, policies: int, episodes: int) -> tuple[int, float]:
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (policies, *leaf.shape)), network)
     started = perf_counter()
-    returns = evaluate(environment, Policies(call, stacked), named("steps"), episodes)
+    returns = play(environment, Policies(call, stacked), named("steps"), episodes)
     return live_steps(environment, returns), perf_counter() - started
 
 

@@ -16,7 +16,7 @@ from benchmarks import machine
 from benchmarks.settings import Keep, Record, Settings
 from benchmarks.tables import line, number, show, spread
 from sbil.environments.gymnasium_task import LUNAR_LANDER
-from sbil.evaluation import Policies, call, evaluate
+from sbil.evaluation import Policies, call, play
 from sbil.evaluation.live import seeds
 from sbil.host import workers
 from sbil.keys import named
@@ -127,7 +127,7 @@ def _steps(networks: MLP, policies: int) -> int:
 def _evaluate(networks: MLP, steps: int, count: int) -> tuple[int, float]:
     with _workers(count):
         started = perf_counter()
-        evaluate(LUNAR_LANDER, Policies(call, networks), named("steps"), EPISODES)
+        play(LUNAR_LANDER, Policies(call, networks), named("steps"), EPISODES)
         return steps, perf_counter() - started
 
 

@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "sbil"
 # From the top down, as on the page; a room may import from those before it.
 ROOMS = (
-    ("version", "versions", "errors", "files"),
+    ("version", "provenance", "errors", "files", "text"),
     ("demonstrations",),
     ("dataset",),
     ("networks",),

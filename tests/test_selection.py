@@ -17,7 +17,7 @@ from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.selection import UNUSED, folds_of, select, states_left
-from sbil.training import train
+from sbil.training import train_one
 
 DEMONSTRATIONS = probes.demonstrations()
 SPEC = spec_of(DEMONSTRATIONS)
@@ -99,7 +99,7 @@ def test_losses_are_those_of_training_fold_by_fold():
         for fold, (learnt, scored) in enumerate([(4, 3), (3, 4)]):
             key = jax.random.fold_in(jax.random.fold_in(KEYS[2], UNUSED), fold)
             algorithm = bc(SPEC, config)
-            program = jax.jit(lambda key, data, algorithm=algorithm: train(algorithm, 30, key, data)[0])
+            program = jax.jit(lambda key, data, algorithm=algorithm: train_one(algorithm, 30, key, data)[0])
             state = program(key, make_dataset(DEMONSTRATIONS.select([learnt])))
             held_out = DEMONSTRATIONS.select([scored]).flat()
             policy = jax.nn.log_softmax(state.network(jnp.asarray(held_out.observation)))

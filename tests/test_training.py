@@ -12,7 +12,7 @@ from sbil import keys, training
 from sbil.algorithms import Algorithm, BCConfig, bc
 from sbil.dataset import Dataset, make_dataset, spec_of
 from sbil.errors import UserError
-from sbil.training import Report, has_diverged, per_run, pick, stack, train, train_many
+from sbil.training import Report, has_diverged, per_run, pick, stack, train_many, train_one
 
 DEMONSTRATIONS = probes.demonstrations()
 SPEC = spec_of(DEMONSTRATIONS)
@@ -70,7 +70,8 @@ def recorded_keys():
         update=lambda key, state, dataset: (state, {"key": numbers(key)}),
         logits=lambda state, observation: observation,
     )
-    given, metrics = jax.jit(lambda key, data: train(recorder, 10, key, data))(KEYS[0], make_dataset(DEMONSTRATIONS))
+    program = jax.jit(lambda key, data: train_one(recorder, 10, key, data))
+    given, metrics = program(KEYS[0], make_dataset(DEMONSTRATIONS))
     return np.asarray(given), [tuple(row) for row in np.asarray(metrics["key"])]
 
 

@@ -16,10 +16,10 @@ from sbil.version import __version__
 if TYPE_CHECKING:
     from sbil.dataset import Dataset, Spec, make_dataset, spec_of
     from sbil.demonstrations import Demonstrations, Trajectory, load, read, save
-    from sbil.evaluation import Policies, evaluate
+    from sbil.evaluation import Policies, play
     from sbil.fitting import fit
     from sbil.policy import Policy
-    from sbil.training import train, train_many
+    from sbil.training import train_many, train_one
 
 _HOMES = {
     "Dataset": "sbil.dataset",
@@ -32,10 +32,10 @@ _HOMES = {
     "read": "sbil.demonstrations",
     "save": "sbil.demonstrations",
     "Policies": "sbil.evaluation",
-    "evaluate": "sbil.evaluation",
+    "play": "sbil.evaluation",
     "fit": "sbil.fitting",
     "Policy": "sbil.policy",
-    "train": "sbil.training",
+    "train_one": "sbil.training",
     "train_many": "sbil.training",
 }
 
@@ -59,13 +59,13 @@ __all__ = [
     "Trajectory",
     "UserError",
     "__version__",
-    "evaluate",
     "fit",
     "load",
     "make_dataset",
+    "play",
     "read",
     "save",
     "spec_of",
-    "train",
     "train_many",
+    "train_one",
 ]

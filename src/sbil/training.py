@@ -1,4 +1,4 @@
-"""Training: `train` is one run as a pure function; `train_many` is R runs at once, watched while they go.
+"""Training: `train_one` is one run as a pure function; `train_many` is R runs at once, watched while they go.
 
 A run's random numbers depend on its key and the number of the update only: chunks and interruptions change nothing. The
 number of runs in a program can change the last bits, since XLA may round differently for another shape.
@@ -33,7 +33,7 @@ LARGEST_WEIGHT = 1e6
 Make = Callable[[Spec, Any], Algorithm]
 
 
-def train(algorithm: Algorithm, updates: int, key: PRNGKeyArray, dataset: Dataset) -> tuple[Any, Metrics]:
+def train_one(algorithm: Algorithm, updates: int, key: PRNGKeyArray, dataset: Dataset) -> tuple[Any, Metrics]:
     """One run: (final state, metrics of every update). Pure; jit, vmap or differentiate it."""
     state = algorithm.init(jax.random.fold_in(key, 0), dataset)
     return advance(algorithm, key, state, dataset, jnp.arange(updates))

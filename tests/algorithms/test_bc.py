@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 import probes
 from sbil.algorithms.bc import BCConfig, bc, policy_loss
 from sbil.dataset import make_dataset, spec_of
-from sbil.training import train
+from sbil.training import train_one
 
 
 def test_loss_worked_by_hand():
@@ -39,7 +39,7 @@ def test_training_on_one_hot_states_finds_the_frequencies():
     problem = probes.finite()
     demonstrations = problem.demonstrations
     algorithm = bc(spec_of(demonstrations), BCConfig(hidden=(), batch=512, learning_rate=0.03))
-    state, _ = jax.jit(lambda key, data: train(algorithm, 400, key, data))(
+    state, _ = jax.jit(lambda key, data: train_one(algorithm, 400, key, data))(
         jax.random.key(0), make_dataset(demonstrations)
     )
     policy = jax.nn.softmax(algorithm.logits(state, jnp.eye(len(problem.frequency))))
@@ -66,7 +66,7 @@ def test_separable_set_is_learnt_without_a_mistake():
     demonstrations = probes.separable()
     algorithm = bc(spec_of(demonstrations), BCConfig(hidden=(8,), batch=32, learning_rate=0.02))
     dataset = make_dataset(demonstrations)
-    state, metrics = jax.jit(lambda key, data: train(algorithm, 300, key, data))(jax.random.key(0), dataset)
+    state, metrics = jax.jit(lambda key, data: train_one(algorithm, 300, key, data))(jax.random.key(0), dataset)
     (trajectory,) = demonstrations.trajectories
     chosen = algorithm.logits(state, jnp.asarray(trajectory.observations)).argmax(-1)
     np.testing.assert_array_equal(chosen, trajectory.actions)

@@ -14,7 +14,7 @@ from sbil.algorithms.controls import MajorityConfig, RandomConfig, majority, ran
 from sbil.dataset import Rows, Spec, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
-from sbil.training import train
+from sbil.training import train_one
 
 DEMONSTRATIONS = probes.demonstrations()
 SPEC, DATASET = spec_of(DEMONSTRATIONS), make_dataset(DEMONSTRATIONS)
@@ -44,7 +44,7 @@ def test_an_action_never_taken_keeps_a_probability():
     """Twice "left" and never "right", with a prior of 1: 3/4 and 1/4."""
     pairs = Demonstrations((Trajectory(np.zeros((2, 1), np.float32), np.zeros(2, int)),), ("left", "right"))
     algorithm = majority(Spec((1,), 2), MajorityConfig())
-    state, metrics = train(algorithm, 2, jax.random.key(0), make_dataset(pairs))
+    state, metrics = train_one(algorithm, 2, jax.random.key(0), make_dataset(pairs))
     np.testing.assert_allclose(jax.nn.softmax(algorithm.logits(state, jnp.ones((1, 1)))), [[0.75, 0.25]], rtol=1e-6)
     np.testing.assert_allclose(metrics["policy_loss"], -np.log([0.75, 0.75]), rtol=1e-6)
 

@@ -17,7 +17,7 @@ from sbil.algorithms.dsfn import DSFNConfig, Table, nearest_in_hull, q_learning,
 from sbil.dataset import Pool, Rows, Spec, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.networks import Scaling
-from sbil.training import train
+from sbil.training import train_one
 
 STATES, ACTIONS, DISCOUNT = 4, 3, 0.8
 STATE, ACTION = np.divmod(np.arange(STATES * ACTIONS), ACTIONS)  # every pair once
@@ -348,7 +348,7 @@ def test_the_whole_runs_on_a_separable_set():
     (pairs,) = probes.separable().trajectories
     demonstrations = Demonstrations((Trajectory(pairs.observations, pairs.actions[:-1]),), ("left", "right"))
     algorithm = dsfn(spec_of(demonstrations), dataclasses.replace(SMALL, held_out=0.2, feature_updates=20))
-    state, metrics = jax.jit(lambda data: train(algorithm, 2, KEY, data))(make_dataset(demonstrations))
+    state, metrics = jax.jit(lambda data: train_one(algorithm, 2, KEY, data))(make_dataset(demonstrations))
     assert all(np.isfinite(values).all() for values in metrics.values())
     assert 0 <= min(metrics["agreement"]) <= max(metrics["agreement"]) == state.agreement <= 1
     assert algorithm.logits(state, pairs.observations).shape == (40, 2)

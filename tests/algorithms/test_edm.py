@@ -14,7 +14,7 @@ from sbil.algorithms.edm import EDMConfig, edm, state_loss
 from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.networks import energy
-from sbil.training import train
+from sbil.training import train_one
 
 STATES, ACTIONS = 7, 3
 GRID = np.eye(STATES)
@@ -123,7 +123,7 @@ def run(make, config, demonstrations, updates=5):
 
     @jax.jit
     def program(key, dataset):
-        return train(make(spec, config), updates, key, dataset)
+        return train_one(make(spec, config), updates, key, dataset)
 
     state, metrics = program(jax.random.key(7), make_dataset(demonstrations))
     return state.network, metrics

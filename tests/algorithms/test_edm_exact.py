@@ -22,7 +22,7 @@ from sbil.errors import UserError
 from sbil.fitting import fit
 from sbil.networks import energy, policy_network
 from sbil.selection import select
-from sbil.training import train
+from sbil.training import train_one
 
 VISITED = np.array([0, 1, 3])  # of four states
 THREE = probes.finite(((3, 1), (2, 4), (1, 5)))
@@ -76,7 +76,7 @@ def test_table_is_the_network_at_every_unit_vector(hidden):
 def run(make, config, demonstrations, updates, key=7):
     """(network, metrics of every update)."""
     algorithm, dataset = make(spec_of(demonstrations), config), make_dataset(demonstrations)
-    state, metrics = jax.jit(lambda key: train(algorithm, updates, key, dataset))(jax.random.key(key))
+    state, metrics = jax.jit(lambda key: train_one(algorithm, updates, key, dataset))(jax.random.key(key))
     return state.network, metrics
 
 
@@ -208,7 +208,7 @@ def test_chains_persist_and_stay_in_the_state_space():
 def test_samples_of_langevin_are_not_states():
     """What `edm` draws on such data lies between and beyond the states: next to none of it is near a unit vector."""
     algorithm, dataset = edm(spec_of(THREE.demonstrations), EDMConfig(hidden=(8,))), make_dataset(THREE.demonstrations)
-    state, _ = jax.jit(lambda key: train(algorithm, 200, key, dataset))(jax.random.key(0))
+    state, _ = jax.jit(lambda key: train_one(algorithm, 200, key, dataset))(jax.random.key(0))
     distance = np.abs(np.asarray(state.buffer)[:, None] - np.eye(4)).max(axis=-1).min(axis=-1)
     assert (distance < 0.2).mean() < 0.03
     assert np.median(distance) > 0.4

@@ -26,7 +26,7 @@ from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.networks import MLP, Dense, energy
-from sbil.training import train
+from sbil.training import train_one
 
 SMALL = dataclasses.replace(
     PRESETS["bare"],
@@ -42,7 +42,7 @@ KEY = jax.random.key(7)
 
 def run(make, config, updates=5):
     """(state, metrics) after a few updates from one key."""
-    return jax.jit(lambda key, dataset: train(make(SPEC, config), updates, key, dataset))(KEY, DATASET)
+    return jax.jit(lambda key, dataset: train_one(make(SPEC, config), updates, key, dataset))(KEY, DATASET)
 
 
 def changed(**settings):

@@ -16,7 +16,7 @@ from sbil.algorithms.bc import BCConfig, bc, policy_loss
 from sbil.algorithms.rcal import NORMS, PRESETS, RCALConfig, implied_reward, rcal, reward_loss
 from sbil.dataset import Transitions, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.training import train, train_many
+from sbil.training import train_many, train_one
 
 STATES, ACTIONS, DISCOUNT = 5, 3, 0.9
 NORM_NAMES = ("l1", "squared", "huber")
@@ -76,7 +76,7 @@ RUNS["penalised"] = (rcal, dataclasses.replace(RUNS["l1"][1], coefficient=0.01))
 def one_run(make, config):
     """The network after one run as `train` does it."""
     demonstrations = probes.demonstrations()
-    program = jax.jit(lambda key, data: train(make(spec_of(demonstrations), config), 50, key, data)[0].network)
+    program = jax.jit(lambda key, data: train_one(make(spec_of(demonstrations), config), 50, key, data)[0].network)
     return program(jax.random.key(7), make_dataset(demonstrations))
 
 

@@ -11,7 +11,7 @@ from sbil.algorithms.tril import Heads, TRILConfig, prediction_loss, tril
 from sbil.dataset import Transitions, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.networks import MLP, Dense, Scaling
-from sbil.training import train
+from sbil.training import train_one
 
 DEMONSTRATIONS = probes.demonstrations()  # some of its steps have no successor
 SPEC = spec_of(DEMONSTRATIONS)
@@ -125,7 +125,7 @@ def learnt():
         tuple(Trajectory(np.stack([s, t]), a[None]) for s, t, a in triples), ("left", "right")
     )
     algorithm = tril(spec_of(demonstrations), TRILConfig(trunk=(16, 8), head=(16,), batch=32, learning_rate=0.01))
-    run = jax.jit(lambda key, data: train(algorithm, 800, key, data))
+    run = jax.jit(lambda key, data: train_one(algorithm, 800, key, data))
     dataset = make_dataset(demonstrations)
     return algorithm, *run(KEY, dataset), states, following, pairs.actions
 

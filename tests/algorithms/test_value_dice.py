@@ -23,7 +23,7 @@ from sbil.algorithms.value_dice_exact import ValueDICEExactConfig, nu, value_dic
 from sbil.dataset import Pool, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.networks import MLP, Dense, Scaling
-from sbil.training import train
+from sbil.training import train_one
 
 STATES, ACTIONS, DISCOUNT = 5, 3, 0.9
 BOTH = [(value_dice, ValueDICEConfig), (value_dice_exact, ValueDICEExactConfig)]
@@ -324,7 +324,7 @@ def test_training_on_one_hot_states_finds_the_frequencies():
     def program(discount, key, dataset):
         config = ValueDICEExactConfig(**plain, hidden=(), batch=512, discount=discount)
         algorithm = value_dice_exact(spec_of(demonstrations), config)
-        trained, _ = train(algorithm, 1_000, key, dataset)
+        trained, _ = train_one(algorithm, 1_000, key, dataset)
         return [jax.nn.softmax(each.network(jnp.eye(4))) for each in (algorithm.init(key, dataset), trained)]
 
     for discount in (0.0, 0.9):
@@ -340,7 +340,7 @@ def test_separable_set_is_learnt(make, settings):
     observations, actions = 3 * found.trajectories[0].observations + 5, found.trajectories[0].actions[:-1]
     walk = Demonstrations((Trajectory(observations, actions, truncated=True),), found.action_names)
     algorithm = make(spec_of(walk), settings(actor_learning_rate=1e-3, hidden=(16,), batch=32))
-    state, _ = jax.jit(lambda key, data: train(algorithm, 3_000, key, data))(jax.random.key(0), make_dataset(walk))
+    state, _ = jax.jit(lambda key, data: train_one(algorithm, 3_000, key, data))(jax.random.key(0), make_dataset(walk))
     seen = observations[:-1]
     logits = np.asarray(algorithm.logits(state, jnp.asarray(seen)))
     assert (logits.argmax(1) == actions).mean() >= 0.95

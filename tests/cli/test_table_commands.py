@@ -372,7 +372,7 @@ def test_one_group_has_no_interval_and_it_is_said(table, policy, folder, capsys)
     alone = written(folder / "alone.csv", rows(2, shift=1))
     run("evaluate", policy, "--data", alone)
     text = " ".join(capsys.readouterr().out.split())
-    assert "2 episodes [no interval, for there is only one group to resample]" in text
+    assert "2 episodes [no interval, because there is only one group to resample]" in text
     assert "nan" not in text
     assert "- to -" not in text
 

@@ -26,7 +26,7 @@ from sbil.demonstrators.collect import collect
 from sbil.demonstrators.sb3 import agent as agents
 from sbil.demonstrators.sb3 import arrays, import_agent
 from sbil.errors import UserError
-from sbil.evaluation.live import Policies, call, evaluate
+from sbil.evaluation.live import Policies, call, play
 from sbil.policy import Policy
 from sbil.training import stack
 
@@ -591,7 +591,7 @@ def test_returns_of_the_zoo(name, environment, greedy, sampled):
     policies = Policies(call, stack([policy.plain_network]))
     for listed, mode in ((greedy, True), (sampled, False)):
         if listed is not None:
-            reached = evaluate(environments.get(environment), policies, jax.random.key(0), 60, mode)[0]
+            reached = play(environments.get(environment), policies, jax.random.key(0), 60, mode)[0]
             error = reached.std() * (1 / 60 + 1 / 100) ** 0.5
             assert abs(reached.mean() - listed) <= 4 * error
 
@@ -608,5 +608,5 @@ def test_clipping_never_binds_in_acrobot():
 @ZOO
 def test_without_its_statistics_the_agent_is_another():
     bare = import_agent(SHARED / "ppo-Acrobot-v1.zip", "Acrobot-v1")
-    reached = evaluate(environments.get("Acrobot-v1"), Policies(call, stack([bare.network])), jax.random.key(0), 30)
+    reached = play(environments.get("Acrobot-v1"), Policies(call, stack([bare.network])), jax.random.key(0), 30)
     assert reached.mean() < -80

@@ -17,7 +17,7 @@ from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrators import collect
 from sbil.environments import icu_sepsis
 from sbil.errors import UserError
-from sbil.evaluation import Policies, call, evaluate
+from sbil.evaluation import Policies, call, play
 from sbil.training import stack
 
 TASK = environments.get("ICU-Sepsis-v2")
@@ -182,7 +182,7 @@ def test_live_survival_is_the_exact_one():
     """Clinicians and uniform actions, 1,500 episodes each: within four standard errors."""
     network = icu_sepsis.clinicians().network
     policies = Policies(call, stack([network, jax.tree.map(jnp.zeros_like, network)]))
-    returns = evaluate(TASK, policies, jax.random.key(0), 1500, greedy=False)
+    returns = play(TASK, policies, jax.random.key(0), 1500, greedy=False)
     exact = [study.survival(icu_sepsis.tables().clinicians), study.survival(np.full((716, 25), 0.04))]
     assert set(np.unique(returns)) == {0.0, 1.0}
     assert np.abs(returns.mean(axis=1) - exact).max() < 4 * returns.std() / np.sqrt(1500)

@@ -16,7 +16,7 @@ import simulators
 from sbil import environments
 from sbil.environments.gymnasium_task import from_gymnasium
 from sbil.errors import UserError
-from sbil.evaluation import Policies, call, evaluate
+from sbil.evaluation import Policies, call, play
 from sbil.host import gym, workers
 from sbil.host.forward import forward
 from sbil.host.lockstep import BLOCK
@@ -125,9 +125,9 @@ def test_sampled_actions_have_the_policys_probabilities():
 def test_evaluate_plays_on_the_host():
     environment = from_gymnasium(simulators.register("Short-v0", limit=10))
     nets, key = networks(3), jax.random.key(3)
-    returns = evaluate(environment, Policies(call, nets), key, episodes=4)
+    returns = play(environment, Policies(call, nets), key, episodes=4)
     assert returns.shape == (3, 4)
-    np.testing.assert_array_equal(evaluate(environment, Policies(call, nets), key, episodes=2), returns[:, :2])
+    np.testing.assert_array_equal(play(environment, Policies(call, nets), key, episodes=2), returns[:, :2])
 
 
 def test_what_an_environment_prints_does_not_disturb():

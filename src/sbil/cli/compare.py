@@ -42,7 +42,7 @@ def run(command: Command) -> None:
     from sbil.cli.scores import resampled, rows, show
     from sbil.errors import UserError
     from sbil.evaluation.crossvalidation import cross_validate
-    from sbil.policy.card import counted, over
+    from sbil.text import counted, over
 
     names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
     if not names:

@@ -53,7 +53,7 @@ def run(command: Command) -> None:
     """Score and print."""
     must_fit_together(command)
     from sbil.policy import Policy
-    from sbil.policy.card import counted
+    from sbil.text import counted
 
     policy = Policy.load(command.policy)
     if command.env:
@@ -97,7 +97,7 @@ def matched(command: Command, policy: "Policy") -> None:
     from sbil.evaluation.familiarity import familiarity
     from sbil.evaluation.matching import decided
     from sbil.fitting import fit
-    from sbil.policy.card import counted, over
+    from sbil.text import counted, over
 
     if command.another and policy.schema is None:
         raise UserError("--another needs a policy that was trained on a table: its columns are not known otherwise.")
@@ -145,7 +145,7 @@ def matched(command: Command, policy: "Policy") -> None:
 def notes(policy: "Policy", held_out: "Demonstrations", training: "Demonstrations | None", cloned: bool) -> list[str]:
     """What makes the scores say less than they seem to: decisions that were learned from, and unequal company."""
     from sbil.fitting import fingerprint, twins
-    from sbil.policy.card import counted
+    from sbil.text import counted
 
     known, scored, found = policy.provenance.get("data", {}), fingerprint(held_out), []
     if scored == known.get("sha256"):
@@ -183,7 +183,7 @@ def same_file(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def live(command: Command, policy: "Policy") -> dict[str, Any]:
     """Play, and summarise with an interval over episodes."""
     from sbil import environments
-    from sbil.evaluation import Policies, call, evaluate
+    from sbil.evaluation import Policies, call, play
     from sbil.keys import named
     from sbil.reports.statistics import bootstrap
     from sbil.training import stack
@@ -193,7 +193,7 @@ def live(command: Command, policy: "Policy") -> dict[str, Any]:
     episodes = 300 if command.episodes is None else command.episodes
     key = named("sbil evaluate", environment.name, command.seed or 0)
     policies = Policies(call, stack([policy.plain_network]))
-    returns = evaluate(environment, policies, key, episodes, greedy=not command.sampled)[0]
+    returns = play(environment, policies, key, episodes, greedy=not command.sampled)[0]
     low, high = bootstrap(returns)
     source = policy.provenance.get("data", {}).get("provenance", {})
     measured = environments.returns().get(environment.name, {}).get("demonstrators", {})

@@ -23,7 +23,7 @@ def run(command: Command) -> None:
     import jax
 
     import sbil.devices  # noqa: F401  gives JAX its devices
-    from sbil.versions import commit, versions
+    from sbil.provenance import commit, versions
 
     facts = {
         **versions(),

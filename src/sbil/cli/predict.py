@@ -131,7 +131,7 @@ def report(command: Command, policy: "Policy", table: "pl.DataFrame", rows: Any)
             )
         )
         return
-    from sbil.policy.card import counted
+    from sbil.text import counted
 
     words = ", ".join(f"{name} {count}" for name, count in counts.items())
     print(f"wrote {command.out}: {counted(len(table), 'decision')} ({words})")

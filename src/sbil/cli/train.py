@@ -293,7 +293,7 @@ def report(
 ) -> None:
     """Say what was written, what was chosen and how well it agrees."""
     from sbil.cli.scores import show
-    from sbil.policy.card import counted, over
+    from sbil.text import counted, over
 
     selection = policy.provenance.get("selection")
     if command.json:

@@ -55,7 +55,7 @@ class Command(Table):
 def run(command: Command) -> None:
     """Train again, compare, and leave with 1 where the two differ."""
     from sbil.policy import Policy
-    from sbil.policy.card import counted
+    from sbil.text import counted
 
     policy = Policy.load(command.policy)
     recipe = recipe_of(policy, command.policy)

@@ -40,7 +40,7 @@ from sbil.environments.icu_sepsis import (
     tables,
 )
 from sbil.errors import UserError, unknown
-from sbil.evaluation import Policies, call, evaluate
+from sbil.evaluation import Policies, call, play
 from sbil.evaluation.baselines import PREVIOUS
 from sbil.evaluation.matching import Decided
 from sbil.keys import named
@@ -180,7 +180,7 @@ def _play(episodes: int, method: str, said: Mapping[int, Decided]) -> dict[int, 
     logits = [jnp.log(jnp.maximum(jnp.asarray(policy, jnp.float32), LEAST)) for policy in policies.values()]
     networks = stack([MLP((Dense(each, jnp.zeros(ACTIONS)),), "elu") for each in logits])
     keys = jnp.stack([named("live", ICU_SEPSIS.name, seed) for seed in said])
-    live = evaluate(HABIT if habit else ICU_SEPSIS, Policies(call, networks), keys, episodes, greedy=False)
+    live = play(HABIT if habit else ICU_SEPSIS, Policies(call, networks), keys, episodes, greedy=False)
     chance = {"accuracy": 1 / ACTIONS, "balanced_accuracy": 1 / ACTIONS, "ece": 0.0} if method == UNIFORM else {}
     return {
         seed: {
@@ -239,7 +239,7 @@ def references(episodes: int) -> list[Row]:
     """What the clinicians themselves are worth, and what uniform actions are."""
     acting = clinicians().network
     networks = stack([acting, jax.tree.map(jnp.zeros_like, acting)])
-    live = evaluate(ICU_SEPSIS, Policies(call, networks), named("live", ICU_SEPSIS.name), episodes, greedy=False)
+    live = play(ICU_SEPSIS, Policies(call, networks), named("live", ICU_SEPSIS.name), episodes, greedy=False)
     logits = at_every_state(networks)
     return [
         Row(name, 0, 0, score(logits[number], float(live[number].mean())))
@@ -283,7 +283,7 @@ def study(
             algorithms.require(name, dataset)
             trained = train_many(algorithms.get(name).make, spec, config, dataset, keys, updates)
             network = trained.states.network
-            live = evaluate(ICU_SEPSIS, Policies(call, network), keys, episodes, greedy=False).mean(axis=1)
+            live = play(ICU_SEPSIS, Policies(call, network), keys, episodes, greedy=False).mean(axis=1)
             logits = at_every_state(network)
             states = (
                 np.asarray(jax.nn.softmax(-energy(jnp.asarray(logits)))) if name.startswith("edm") else [None] * draws

@@ -1,5 +1,5 @@
 """How good a finished policy is: live returns."""
 
-from sbil.evaluation.live import Policies, call, evaluate
+from sbil.evaluation.live import Policies, call, play
 
-__all__ = ["Policies", "call", "evaluate"]
+__all__ = ["Policies", "call", "play"]

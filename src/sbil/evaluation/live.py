@@ -29,7 +29,7 @@ def call(network: Any, observations: Array) -> Array:
     return logits
 
 
-def evaluate(
+def play(
     environment: Environment | HostEnvironment,
     policies: Policies,
     key: PRNGKeyArray,
@@ -64,8 +64,8 @@ def seeds(keys: PRNGKeyArray, episodes: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _program(environment: Environment, logits: Callable[..., Any], episodes: int, greedy: bool, mesh: Mesh) -> Any:
-    play = jax.vmap(lambda parameters, key: _play(environment, logits, parameters, key, episodes, greedy))
-    sharded = jax.shard_map(play, mesh=mesh, in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
+    every = jax.vmap(lambda parameters, key: _play(environment, logits, parameters, key, episodes, greedy))
+    sharded = jax.shard_map(every, mesh=mesh, in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
     return jax.jit(sharded)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from sbil import demonstrators, environments, files
 from sbil.environments import Environment, HostEnvironment
 from sbil.errors import program
-from sbil.evaluation import Policies, call, evaluate
+from sbil.evaluation import Policies, call, play
 from sbil.keys import named
 from sbil.networks import policy_network
 from sbil.policy import Policy
@@ -52,7 +52,7 @@ def random_network(environment: Task) -> np.ndarray:
     keys = jax.random.split(named("random network", environment.name), episodes_of(environment))
     networks = jax.vmap(lambda key: policy_network(jax.random.fold_in(key, 0), environment.spec))(keys)
     episodes = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
-    return evaluate(environment, Policies(call, networks), episodes, episodes=1)
+    return play(environment, Policies(call, networks), episodes, episodes=1)
 
 
 def uniform_actions(environment: Task) -> np.ndarray:
@@ -60,13 +60,13 @@ def uniform_actions(environment: Task) -> np.ndarray:
     network = policy_network(jax.random.key(0), environment.spec)
     zeros = jax.tree.map(lambda leaf: 0 * leaf[None], network)
     key, episodes = named("uniform", environment.name), episodes_of(environment)
-    return evaluate(environment, Policies(call, zeros), key, episodes, greedy=False)
+    return play(environment, Policies(call, zeros), key, episodes, greedy=False)
 
 
 def demonstrator(environment: Task, policy: Policy, mode: str) -> np.ndarray:
     """A demonstrator in one of its modes."""
     key, episodes = named("demonstrator", environment.name), episodes_of(environment)
-    return evaluate(environment, Policies(call, stack([policy.network])), key, episodes, greedy=mode == "greedy")
+    return play(environment, Policies(call, stack([policy.network])), key, episodes, greedy=mode == "greedy")
 
 
 Measure = Callable[[], np.ndarray]

@@ -12,15 +12,15 @@ from jaxtyping import PRNGKeyArray
 
 from sbil import algorithms, devices, environments, files
 from sbil.dataset import Dataset, Spec
-from sbil.evaluation import Policies, call, evaluate
+from sbil.evaluation import Policies, call, play
 from sbil.experiments.cell import SIZES, Cell
 from sbil.experiments.data import data_of, mismatch, unseen
 from sbil.experiments.result import Result
 from sbil.experiments.store import Store
 from sbil.keys import named
+from sbil.provenance import commit, versions
 from sbil.selection import alike, select, share_of_work
 from sbil.training import Report, room_for, train_many
-from sbil.versions import commit, versions
 
 POINTS = 20  # of each curve of diagnostics that is kept
 
@@ -140,7 +140,7 @@ def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]
         trained = train_many(entry.make, spec, config, own, keys[members], one.updates, report, chunk=entry.chunk)
         started = time.perf_counter()
         policies = Policies(call, trained.states.network)
-        returns[members] = evaluate(environments.get(one.environment), policies, starts[members], one.episodes)
+        returns[members] = play(environments.get(one.environment), policies, starts[members], one.episodes)
         diverged_at[members] = trained.diverged_at
         for name, values in mismatch(trained.states.network, held_out, members, dataset.pool).items():
             matched.setdefault(name, np.full(len(runs), np.nan))[members] = values

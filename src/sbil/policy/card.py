@@ -20,6 +20,7 @@ from sbil.demonstrations import Column
 from sbil.networks import ConvNet
 from sbil.policy.folder import DESCRIPTION, WEIGHTS
 from sbil.policy.policy import Policy
+from sbil.text import counted, over
 
 FEW = 10  # decisions; a smaller count could point at a person
 MOST = 30  # rows of a table; policy.json has all
@@ -212,24 +213,6 @@ def _scores(rows: Sequence[Mapping[str, Any]], held_out: Mapping[str, Any]) -> s
     return f"On decisions held out of training{where}; {intervals}.\n\n" + _table(
         ["method", *(HEADS.get(metric, metric) for metric in metrics)], lines
     )
-
-
-def over(resampled: Mapping[str, Any]) -> str:
-    """What the intervals of a table are over, or why there are none."""
-    unit, count = resampled.get("unit", "episode"), resampled.get("count")
-    if count == 1:
-        return f"no interval, for there is only one {unit} to resample"
-    return f"95 % interval over {counted(count, unit) if count else plural(unit)}"
-
-
-def counted(number: int, word: str) -> str:
-    """1 step, 2 steps, 1,000 trajectories."""
-    return f"{number:,} {word if number == 1 else plural(word)}"
-
-
-def plural(word: str) -> str:
-    """More than one of them."""
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
 
 
 def _interval(found: Mapping[str, float | None] | None) -> str:

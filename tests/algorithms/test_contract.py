@@ -22,7 +22,7 @@ import sbil
 from sbil.algorithms import ALGORITHMS, restored, settings_of
 from sbil.dataset import Dataset, Rows, make_dataset, spec_of
 from sbil.errors import UserError
-from sbil.training import pick, train, train_many
+from sbil.training import pick, train_many, train_one
 from sbil.version import RESULTS
 
 UPDATES = 8
@@ -76,7 +76,7 @@ class Case:
     @cached_property
     def train_one(self):
         """(config, key, dataset) -> (state, metrics), with the config traced."""
-        return jax.jit(lambda config, key, data: train(self.make(SPEC, config), UPDATES, key, data))
+        return jax.jit(lambda config, key, data: train_one(self.make(SPEC, config), UPDATES, key, data))
 
     @cached_property
     def one(self):
@@ -205,7 +205,7 @@ def test_runs_side_by_side_equal_single_runs(case):
 
 
 def test_traced_settings_equal_static_ones(case):
-    static = jax.jit(lambda key, data: train(case.make(SPEC, case.config), UPDATES, key, data))
+    static = jax.jit(lambda key, data: train_one(case.make(SPEC, case.config), UPDATES, key, data))
     assert_close(case.one, static(KEYS[0], probes.run_of(DATASET, 0)))
 
 
@@ -391,7 +391,7 @@ def test_one_pair_of_data(case):
 def test_one_feature_and_one_action(case):
     demonstrations = probes.demonstrations(features=1, actions=1)
     algorithm = case.make(spec_of(demonstrations), case.config)
-    program = jax.jit(lambda key, data: train(algorithm, UPDATES, key, data))
+    program = jax.jit(lambda key, data: train_one(algorithm, UPDATES, key, data))
     state, metrics = program(KEYS[0], make_dataset(demonstrations))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state, metrics)))
     assert algorithm.logits(state, OBSERVATIONS[:, :1]).shape == (6, 1)

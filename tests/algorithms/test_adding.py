@@ -13,7 +13,7 @@ from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.training import train_many
 
-PAGE = Path(__file__).parents[1] / "docs" / "adding_an_algorithm.md"
+PAGE = Path(__file__).parents[2] / "docs" / "adding_an_algorithm.md"
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ import sbil
 from sbil import demonstrators
 from sbil.demonstrations import Column, Schema
 from sbil.policy import Policy, Standardisation
-from sbil.policy.card import card, counted, escaped, over, told_shares
+from sbil.policy.card import card, escaped, told_shares
+from sbil.text import counted, over
 
 SCHEMA = Schema(
     action="treatment",
@@ -134,10 +135,10 @@ def test_what_intervals_are_over_is_said():
     assert over({"unit": "group", "count": 32}) == "95 % interval over 32 groups"
     assert over({"unit": "trajectory", "count": 2}) == "95 % interval over 2 trajectories"
     assert over({}) == "95 % interval over episodes"
-    assert over({"unit": "group", "count": 1}) == "no interval, for there is only one group to resample"
+    assert over({"unit": "group", "count": 1}) == "no interval, because there is only one group to resample"
     one = {"held_out": {"episodes": 1, "steps": 1, "resampled": {"unit": "episode", "count": 1}}}
     text = card(POLICY, SCORES, one)
-    assert "(1 episode, 1 decision); no interval, for there is only one episode to resample." in text
+    assert "(1 episode, 1 decision); no interval, because there is only one episode to resample." in text
     assert (counted(1, "step"), counted(2000, "step")) == ("1 step", "2,000 steps")
 
 

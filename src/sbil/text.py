@@ -1,0 +1,22 @@
+"""Counts in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def counted(number: int, word: str) -> str:
+    """1 step, 2 steps, 1,000 trajectories."""
+    return f"{number:,} {word if number == 1 else plural(word)}"
+
+
+def plural(word: str) -> str:
+    """The plural of a word."""
+    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
+
+
+def over(resampled: Mapping[str, Any]) -> str:
+    """What the intervals of a table are over, or why there are none."""
+    unit, count = resampled.get("unit", "episode"), resampled.get("count")
+    if count == 1:
+        return f"no interval, because there is only one {unit} to resample"
+    return f"95 % interval over {counted(count, unit) if count else plural(unit)}"
