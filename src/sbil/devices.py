@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -59,6 +60,17 @@ def spread(tree: Any, runs: int) -> Any:
     rows = np.minimum(np.arange(-(-runs // devices.size) * devices.size), runs - 1)
     padded = jax.tree.map(lambda leaf: leaf[rows], tree) if len(rows) > runs else tree
     return jax.device_put(padded, NamedSharding(devices, RUNS))
+
+
+def gather(tree: Any, runs: int) -> Any:
+    """Undo `spread`: bring the first `runs` entries of every leaf onto one device.
+
+    On several CPU devices the host copies the shards. A slice of a spread array would be one collective program per
+    leaf, and when many of these run at once they can wait for each other until XLA ends the process.
+    """
+    if jax.default_backend() != "cpu":
+        return jax.tree.map(lambda leaf: leaf[:runs], tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[:runs]), tree)
 
 
 def share(tree: Any, runs: int) -> Any:

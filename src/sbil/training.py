@@ -144,7 +144,7 @@ def train_many(
             checkpoint.save(done, states, notes)
         if watch:
             watch(Report(done, updates, history[-1], diverged_at >= 0))
-    states = jax.tree.map(lambda leaf: leaf[:runs], states)
+    states = devices.gather(states, runs)
     # Metrics are taken before a step: what the last step did shows in the weights only.
     diverged_at[(diverged_at < 0) & ~sound_weights(states.network)] = done
     return Trained(
