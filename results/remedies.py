@@ -25,7 +25,7 @@ from sbil.experiments import Result
 from sbil.experiments.remedies import BARE, LISTS, SETTINGS, SIZES, WARM
 from sbil.experiments.store import read, read_all, write
 from sbil.reports import compare, figures
-from sbil.reports.statistics import Interval, difference, estimate, ratio
+from sbil.statistics import Interval, difference, estimate, ratio
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "understanding_edm.md"

@@ -24,7 +24,7 @@ from sbil.experiments.cell import Cell, Method, demonstrations_for
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store, read, write
 from sbil.networks import Dense
-from sbil.reports.statistics import estimate
+from sbil.statistics import estimate
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "reproduction.md"

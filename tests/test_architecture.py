@@ -9,6 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "sbil"
 # From the top down, as on the page; a room may import from those before it.
 ROOMS = (
     ("version", "provenance", "errors", "files", "text"),
+    ("statistics",),
     ("demonstrations",),
     ("dataset",),
     ("networks",),

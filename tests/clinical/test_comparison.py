@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import probes
 from sbil.clinical import comparison
-from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Comparison, Splits, estimate, run, slug
+from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Comparison, Splits, run, slug
 from sbil.clinical.physionet2012 import extract
 from sbil.clinical.table import as_json, markdown, write
 from sbil.dataset import make_dataset, standardisation_of
@@ -25,6 +24,7 @@ from sbil.errors import UserError
 from sbil.evaluation.matching import METRICS, decided, scores
 from sbil.fitting import fit
 from sbil.policy import Policy
+from sbil.statistics import estimate_over_splits
 
 SHARED = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "physionet-2012"
 
@@ -58,32 +58,6 @@ def handmade(**accuracies):
     """A comparison in which every metric of a method has the values of its accuracy."""
     values = {method.replace("_", " "): np.array(each, float) for method, each in accuracies.items()}
     return Comparison("Ward", 0.2, {method: dict.fromkeys(METRICS, each) for method, each in values.items()})
-
-
-# Estimates.
-
-
-def test_an_interval_by_hand():
-    """Two splits: variance 0.005; t of one degree of freedom is 12.706; 1/2 + 0.2/0.8 = 3/4."""
-    found = estimate(np.array([0.8, 0.9]), 0.2)
-    assert found.mean == pytest.approx(0.85)
-    assert found.standard_error == pytest.approx(0.05)
-    assert found.high - found.mean == pytest.approx(12.7062 * (0.005 * 0.75) ** 0.5, rel=1e-5)
-    assert found.mean - found.low == pytest.approx(found.high - found.mean)
-
-
-def test_the_correction_is_that_of_nadeau_and_bengio():
-    values = np.random.default_rng(0).normal(size=10)
-    found = estimate(values, 0.2)
-    plain = stats.t.interval(0.95, 9, values.mean(), stats.sem(values))
-    assert (found.high - found.low) / (plain[1] - plain[0]) == pytest.approx((1 + 10 * 0.25) ** 0.5)
-
-
-def test_splits_that_diverged_are_left_out():
-    assert estimate(np.array([0.8, np.nan, 0.9]), 0.2) == estimate(np.array([0.8, 0.9]), 0.2)
-    one, none = estimate(np.array([0.8, np.nan]), 0.2), estimate(np.array([np.nan]), 0.2)
-    assert one.mean == 0.8
-    assert np.isnan([*one[1:], *none]).all()
 
 
 # What is run.
@@ -258,7 +232,7 @@ def test_a_method_on_the_first_splits_only(tmp_path):
     assert "| previous action (2 of 3 splits) |" in markdown(found)
     assert as_json(found)["methods"]["previous action"]["splits"] == 2
     both = found.scores["previous action"]["auc"] - found.scores["bc"]["auc"][:2]
-    assert found.difference("previous action", "auc") == estimate(both, 0.2)
+    assert found.difference("previous action", "auc") == estimate_over_splits(both, 0.2)
     whole = run("Ward", DATA, tmp_path, ["previous action"], splits=3)
     np.testing.assert_array_equal(whole.scores["previous action"]["auc"][:2], found.scores["previous action"]["auc"])
 

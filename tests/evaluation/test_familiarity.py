@@ -26,8 +26,8 @@ from sbil.evaluation.familiarity import (
     shifted,
 )
 from sbil.evaluation.matching import Decided
-from sbil.evaluation.resampling import TAILS, Interval
 from sbil.policy import Policy
+from sbil.statistics import TAILS, Interval
 
 
 def table(rows, episodes=10, actions=None, names=("no", "yes")) -> Demonstrations:

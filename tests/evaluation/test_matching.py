@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import probes
+from sbil import statistics
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
-from sbil.evaluation import matching, resampling
+from sbil.evaluation import matching
 from sbil.evaluation.agreement import agreement
 from sbil.evaluation.matching import METRICS, Decided, confusion, decided, differences, intervals, per_action, scores
 from sbil.policy import Policy, Standardisation
@@ -177,7 +178,7 @@ def with_action(d: Decided, action: int, resamples: int, seed: int) -> np.ndarra
 @pytest.mark.parametrize("block", [1, 150, 2**19])
 @pytest.mark.parametrize("levels", [None, 2])
 def test_bootstrap_as_written_out(monkeypatch, block, levels):
-    monkeypatch.setattr(resampling, "BLOCK", block)
+    monkeypatch.setattr(statistics, "ROWS_AT_ONCE", block)
     d = random(levels=levels)
     d.actions[d.actions == 2] = 0
     d.actions[0] = 2  # so rare that some resamples lack it
@@ -188,7 +189,7 @@ def test_bootstrap_as_written_out(monkeypatch, block, levels):
     for name, (value, low, high) in found.metrics.items():
         assert value == scores(d)[name]
         counted = np.array(expected[name])[whole if name in ("balanced_accuracy", "auc", "apr") else ...]
-        np.testing.assert_allclose((low, high), np.quantile(counted, resampling.TAILS), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose((low, high), np.quantile(counted, statistics.TAILS), rtol=1e-12, atol=1e-12)
         assert low < high
 
 
@@ -199,7 +200,7 @@ def test_differences_are_paired():
     for name, (value, low, high) in found.metrics.items():
         assert value == pytest.approx(scores(ours)[name] - scores(theirs)[name], abs=1e-12)
         np.testing.assert_allclose(
-            (low, high), np.quantile(np.subtract(a[name], b[name]), resampling.TAILS), atol=1e-12
+            (low, high), np.quantile(np.subtract(a[name], b[name]), statistics.TAILS), atol=1e-12
         )
     assert set(differences(ours, ours).metrics.values()) == {(0.0, 0.0, 0.0)}
     with pytest.raises(UserError, match="same decisions"):
@@ -254,9 +255,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
 
 
 def test_very_many_decisions_take_fewer_resamples(monkeypatch):
-    monkeypatch.setattr(resampling, "WORK", 60 * 6 * 150)
+    monkeypatch.setattr(statistics, "WORK", 60 * 6 * 150)
     assert intervals(random(), 1000).resamples == 150
-    monkeypatch.setattr(resampling, "WORK", 1)
+    monkeypatch.setattr(statistics, "WORK", 1)
     assert intervals(random(), 1000).resamples == 100
     assert intervals(random(), 30).resamples == 30
 

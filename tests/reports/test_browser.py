@@ -10,7 +10,7 @@ from handmade import made
 
 from sbil.reports import clinical, page, tables
 from sbil.reports.names import MAIN
-from sbil.reports.statistics import estimate
+from sbil.statistics import estimate
 
 PAYLOADS = (
     "bc+x=<img src=x onerror=alert(1)>",

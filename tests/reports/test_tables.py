@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from handmade import BASE, result
 
+from sbil import statistics
 from sbil.errors import UserError
 from sbil.experiments import Method, Result
-from sbil.reports import compare, paper, statistics, tables
+from sbil.reports import compare, paper, tables
 from sbil.reports.names import NAMES, name_of, place_of
 
 

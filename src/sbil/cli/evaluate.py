@@ -185,7 +185,7 @@ def live(command: Command, policy: "Policy") -> dict[str, Any]:
     from sbil import environments
     from sbil.evaluation import Policies, call, play
     from sbil.keys import named
-    from sbil.reports.statistics import bootstrap
+    from sbil.statistics import bootstrap
     from sbil.training import stack
 
     environment = environments.get(str(command.env))

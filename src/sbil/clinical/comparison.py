@@ -6,10 +6,7 @@ who that is, else by stay or episode. Whatever is fitted here, standardisation t
 metrics, a row a split, and no row of the data; a second call runs only what is missing. Where the process behind
 the data is known (ICU-Sepsis), what was learned is played in it as well.
 
-The standard error over splits is printed as the paper prints it. It says how much another split would change a number,
-not how far the number is from that of all patients: the splits share most of their patients. The intervals allow for
-that (Nadeau and Bengio 2003, "Inference for the generalization error"): with J splits the variance of a mean is
-(1/J + held-out / learning) times that between splits.
+The standard errors and intervals over splits are those of `sbil.statistics.estimate_over_splits`.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
 from sbil import algorithms, files
 from sbil.checkpoint import Checkpoint
@@ -42,6 +38,7 @@ from sbil.experiments.store import sealed, unpacked
 from sbil.fitting import fingerprint
 from sbil.keys import named
 from sbil.policy import Policy
+from sbil.statistics import Estimate, estimate_over_splits
 from sbil.training import pick, train_many
 from sbil.version import MADE_BY
 
@@ -50,19 +47,9 @@ BASELINES = (MAJORITY, PREVIOUS, LOGISTIC, TREES)
 LEARNERS = ("bc", "bc:decay", "rcal", "edm", "edm:released", "edm:paper", "value_dice", "dsfn")
 METHODS = (*BASELINES, *LEARNERS)  # what takes longest comes last
 REFERENCE = "bc"  # what others are compared with
-LEVEL = 0.95
 
 Watch = Callable[[str, float], None]  # a method, and the share of it that is done: 1 when it is stored
 Says = Callable[[Demonstrations], Decided]  # what was fitted -> what it thinks of decisions
-
-
-class Score(NamedTuple):
-    """A mean over splits, its standard error as the paper prints it, and the corrected 95 % interval."""
-
-    mean: float
-    standard_error: float
-    low: float
-    high: float
 
 
 class Process(NamedTuple):
@@ -99,26 +86,15 @@ class Comparison(NamedTuple):
         """In how many splits the training of a method diverged."""
         return int(np.isnan(self.scores[method]["accuracy"]).sum())
 
-    def score(self, method: str, metric: str) -> Score:
+    def score(self, method: str, metric: str) -> Estimate:
         """Over the splits in which it did not diverge."""
-        return estimate(self.scores[method][metric], self.held_out)
+        return estimate_over_splits(self.scores[method][metric], self.held_out)
 
-    def difference(self, method: str, metric: str, reference: str = REFERENCE) -> Score:
+    def difference(self, method: str, metric: str, reference: str = REFERENCE) -> Estimate:
         """What a method scored more than another on the same splits."""
         ours, theirs = self.scores[method][metric], self.scores[reference][metric]
         both = min(len(ours), len(theirs))
-        return estimate(ours[:both] - theirs[:both], self.held_out)
-
-
-def estimate(values: np.ndarray, held_out: float) -> Score:
-    """The mean of what splits gave, with the corrected resampled t interval; of one split just the mean."""
-    known = values[~np.isnan(values)]
-    count = len(known)
-    if count < 2:
-        return Score(float(known[0]) if count else float("nan"), *[float("nan")] * 3)
-    mean, variance = float(known.mean()), float(known.var(ddof=1))
-    reach = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * (variance * (1 / count + held_out / (1 - held_out))) ** 0.5
-    return Score(mean, (variance / count) ** 0.5, mean - reach, mean + reach)
+        return estimate_over_splits(ours[:both] - theirs[:both], self.held_out)
 
 
 def run(

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from sbil import files
-from sbil.clinical.comparison import REFERENCE, Comparison, Score, slug
+from sbil.clinical.comparison import REFERENCE, Comparison, slug
 from sbil.evaluation.matching import METRICS
+from sbil.statistics import Estimate
 
 PRINTED = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}  # the paper's columns
 
@@ -19,7 +20,7 @@ Paper = Mapping[str, Mapping[str, tuple[float, float]]]  # by method and ACC, AU
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """All means, standard errors, intervals and differences from BC, as plain values."""
 
-    def plain(score: Score) -> dict[str, float | None]:
+    def plain(score: Estimate) -> dict[str, float | None]:
         return {key: round(value, 6) if np.isfinite(value) else None for key, value in score._asdict().items()}
 
     paired = REFERENCE in comparison.scores
@@ -108,7 +109,7 @@ def _cell(comparison: Comparison, method: str, metric: str, digits: int) -> str:
     return f"{score.mean:.{digits}f}{error}{where}"
 
 
-def _interval(score: Score) -> str:
+def _interval(score: Estimate) -> str:
     if not np.isfinite(score.mean):
         return "-"
     interval = f" ({score.low:+.4f} to {score.high:+.4f})" if np.isfinite(score.low) else ""

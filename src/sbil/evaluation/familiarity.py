@@ -13,9 +13,10 @@ import numpy as np
 
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, unknown
+from sbil.evaluation.areas import Ranking, ranked, running
 from sbil.evaluation.matching import Decided, decided, observed, softmax
-from sbil.evaluation.resampling import Interval, Ranking, affordable, draws, interval, numbered, ranked, running
 from sbil.policy import Policy
+from sbil.statistics import Interval, affordable, interval, numbered, unit_counts
 
 Kind = Literal["noise", "out_of_range", "permuted"]
 SHARES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # of the decisions that are kept
@@ -213,9 +214,9 @@ def detection(
         return np.array([ranking.areas(weights).roc for ranking in rankings])
 
     resamples = affordable(resamples, len(units), len(names))
-    blocks: Iterator[Any] = draws(count, resamples, len(units), seed)
+    blocks: Iterator[Any] = unit_counts(count, resamples, len(units), seed)
     if others:
-        both = zip(blocks, draws(others, resamples, len(units), seed + 1), strict=True)
+        both = zip(blocks, unit_counts(others, resamples, len(units), seed + 1), strict=True)
         blocks = (np.concatenate(pair, axis=1) for pair in both)
     resampled = np.concatenate([areas(weights) for weights in blocks], axis=1)
     least = min(count, others) if others else count
@@ -231,7 +232,9 @@ def coverage(decided: Decided, measures: Measures, *, resamples: int = 1000, see
     names, rows = list(measures), len(unit)
     curves = [_Curve.of(measures[name], decided.right, unit) for name in names]
     resamples = affordable(resamples, rows, 2 * len(names))
-    parts = [np.array([curve.under(weights) for curve in curves]) for weights in draws(count, resamples, rows, seed)]
+    parts = [
+        np.array([curve.under(weights) for curve in curves]) for weights in unit_counts(count, resamples, rows, seed)
+    ]
     resampled = np.concatenate(parts, axis=1)  # [measures, resamples, shares and area]
     whole = np.array([curve.under(np.ones((1, count)))[0] for curve in curves])
     accuracy = {

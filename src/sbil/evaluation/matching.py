@@ -7,8 +7,9 @@ import numpy as np
 
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
-from sbil.evaluation.resampling import Areas, Interval, Ranking, Sums, affordable, draws, interval, numbered
+from sbil.evaluation.areas import Areas, Ranking, Sums
 from sbil.policy import Policy
+from sbil.statistics import Interval, affordable, interval, numbered, unit_counts
 
 METRICS = ("accuracy", "balanced_accuracy", "auc", "apr", "log_loss", "brier", "ece")
 BINS = 15  # of the expected calibration error
@@ -269,7 +270,7 @@ def _resampled(decided: Decided, resamples: int, seed: int) -> tuple[dict[str, f
     rows = len(decided.actions)
     resamples = affordable(resamples, rows, len(prepared.rankings) + 3)
     averaged = prepared.defined()
-    parts = [prepared.under(weights, averaged) for weights in draws(prepared.units, resamples, rows, seed)]
+    parts = [prepared.under(weights, averaged) for weights in unit_counts(prepared.units, resamples, rows, seed)]
     whole = prepared.under(np.ones((1, prepared.units)), averaged)
     resampled = {name: np.concatenate([part[name] for part in parts]) for name in METRICS}
     return {name: float(value[0]) for name, value in whole.items()}, resampled, prepared.units

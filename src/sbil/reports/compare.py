@@ -6,11 +6,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from sbil import statistics
 from sbil.errors import UserError
 from sbil.experiments import Cell, Result
-from sbil.reports import paper, statistics
+from sbil.reports import paper
 from sbil.reports.names import place_of
-from sbil.reports.statistics import Interval, estimate, sign_flip
+from sbil.statistics import Interval, estimate, sign_flip
 
 FEWEST_DRAWS = 6  # with fewer the signs of no difference give p < 0.05
 Key = TypeVar("Key", bound=Hashable)

@@ -18,13 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from sbil import files
+from sbil import files, statistics
 from sbil.errors import UserError
 from sbil.experiments import Result
-from sbil.reports import paper, statistics
+from sbil.reports import paper
 from sbil.reports.compare import distinct, grouped, is_ordinary, ordinary, setting_of, strata, two_lines
 from sbil.reports.names import MAIN, NAMES
-from sbil.reports.statistics import estimate
+from sbil.statistics import estimate
 
 # Colours that stay apart for colour-blind readers (Okabe and Ito, grey for their yellow), and a marker each for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from sbil import statistics
 from sbil.experiments import Result
-from sbil.reports import paper, statistics
+from sbil.reports import paper
 from sbil.reports.compare import FEWEST_DRAWS, is_ordinary, setting_of, two_lines
 from sbil.reports.names import MAIN, name_of, place_of
 from sbil.reports.ways import PROTOCOL

@@ -6,7 +6,7 @@ from importlib import resources
 from typing import NamedTuple
 
 from sbil.experiments import Result
-from sbil.reports.statistics import estimate
+from sbil.statistics import estimate
 
 NAMES = {"bc": "BC", "rcal": "RCAL", "dsfn": "DSFN", "value_dice": "ValueDICE", "edm": "EDM"}
 METHODS = tuple(NAMES)  # of its table, by our names

@@ -17,7 +17,7 @@ from sbil.experiments import Result
 from sbil.reports import paper
 from sbil.reports.compare import aggregates, few_draws, grouped, ordinary, setting_of
 from sbil.reports.names import name_of, place_of
-from sbil.reports.statistics import Estimate, estimate
+from sbil.statistics import Estimate, estimate
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy import stats
 
-from sbil.reports import statistics
-from sbil.reports.statistics import (
+from sbil import statistics
+from sbil.statistics import (
     aggregate,
     bootstrap,
     difference,
     estimate,
+    estimate_over_splits,
     improvement,
     iqm,
     mean,
@@ -304,3 +305,29 @@ def test_rare_failures_break_the_interval_and_not_the_sign_flips():
     assert 0.5 < np.mean(held) < 0.8
     false = [statistics.sign_flip(one - other) < 0.05 for one, other in samples]
     assert np.mean(false) <= 0.05
+
+
+# Estimates over splits.
+
+
+def test_an_interval_by_hand():
+    """Two splits: variance 0.005; t of one degree of freedom is 12.706; 1/2 + 0.2/0.8 = 3/4."""
+    found = estimate_over_splits(np.array([0.8, 0.9]), 0.2)
+    assert found.mean == pytest.approx(0.85)
+    assert found.standard_error == pytest.approx(0.05)
+    assert found.high - found.mean == pytest.approx(12.7062 * (0.005 * 0.75) ** 0.5, rel=1e-5)
+    assert found.mean - found.low == pytest.approx(found.high - found.mean)
+
+
+def test_the_correction_is_that_of_nadeau_and_bengio():
+    values = np.random.default_rng(0).normal(size=10)
+    found = estimate_over_splits(values, 0.2)
+    plain = stats.t.interval(0.95, 9, values.mean(), stats.sem(values))
+    assert (found.high - found.low) / (plain[1] - plain[0]) == pytest.approx((1 + 10 * 0.25) ** 0.5)
+
+
+def test_splits_that_diverged_are_left_out():
+    assert estimate_over_splits(np.array([0.8, np.nan, 0.9]), 0.2) == estimate_over_splits(np.array([0.8, 0.9]), 0.2)
+    one, none = estimate_over_splits(np.array([0.8, np.nan]), 0.2), estimate_over_splits(np.array([np.nan]), 0.2)
+    assert one.mean == 0.8
+    assert np.isnan([*one[1:], *none]).all()
