@@ -31,9 +31,9 @@ TASKS = {  # the two coordinates of the state that are shown
     "LunarLander": (Cell("LunarLander-v3", "ppo", "greedy", 1, Method("bc"), 3), (1, 3), ("height", "climbing speed")),
 }
 FORMS = {
-    "as printed": ("bare", ("square=0",)),
-    "with the square": ("bare", ()),
-    "the default of edm_robust": ("default", ()),
+    "as printed": ("bare", {"square": 0.0}),
+    "with the square": ("bare", {}),
+    "the default of edm_robust": ("default", {}),
 }
 TEMPERATURES = (0.005, 0.02, 0.1, 0.3, 1.0, 3.0)
 
@@ -50,7 +50,7 @@ class Learned(NamedTuple):
     spread: np.ndarray
 
 
-def learn(cell: Cell, preset: str, settings: tuple[str, ...], updates: int = 10_000) -> Learned:
+def learn(cell: Cell, preset: str, settings: dict[str, float], updates: int = 10_000) -> Learned:
     """Train one run of a form."""
     spec: Spec
     dataset: Dataset

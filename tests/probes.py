@@ -1,5 +1,6 @@
 """Tiny finite problems with known answers, and small data that has every kind of trajectory."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,8 @@ from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.networks import MLP, Dense
 
-# Sizes that make every algorithm small; an algorithm without such a setting ignores it.
+# Sizes that make every algorithm small; an algorithm without such a setting ignores it. Whole numbers that are not
+# named here are made small where they are large.
 TINY = {
     "hidden": (8,),
     "batch": 8,
@@ -29,7 +31,9 @@ TINY = {
 
 def small(config: type[Any]) -> Any:
     """The settings of an algorithm that make it small."""
-    return config(**{name: value for name, value in TINY.items() if name in config.__dataclass_fields__})
+    large = {f.name: 8 for f in dataclasses.fields(config) if type(f.default) is int and f.default > 1000}
+    known = {name: value for name, value in TINY.items() if name in config.__dataclass_fields__}
+    return config(**{**large, **known})
 
 
 class Finite(NamedTuple):
@@ -151,7 +155,7 @@ def refusal(capsys, *words: object) -> str:
     return error
 
 
-SLOW = ("dsfn", "edm_robust", "tril", "value_dice", "value_dice_exact")  # to compile
+SLOW = ("dsfn", "edm_robust", "tril", "value_dice", "value_dice_exact")  # compiled for more than three seconds
 
 
 def by_speed(names: Iterable[str]) -> list[Any]:

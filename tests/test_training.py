@@ -10,6 +10,7 @@ import pytest
 import probes
 from sbil import keys, training
 from sbil.algorithms import Algorithm, BCConfig, bc
+from sbil.algorithms.edm import LIMITS
 from sbil.dataset import Dataset, make_dataset, spec_of
 from sbil.errors import UserError
 from sbil.training import Report, has_diverged, per_run, pick, stack, train_many, train_one
@@ -118,7 +119,7 @@ def test_a_run_is_diverged_from_the_chunk_it_was_found_in(chunks_of_four):
     ],
 )
 def test_what_counts_as_diverged(metrics, expected):
-    assert has_diverged({name: np.array(values) for name, values in metrics.items()}).tolist() == expected
+    assert has_diverged({name: np.array(values) for name, values in metrics.items()}, LIMITS).tolist() == expected
 
 
 @pytest.mark.parametrize("updates", [0, -3])

@@ -59,7 +59,7 @@ def fit(
     pad: fill the decisions up to a power of two with rows that are never read, so that many fits share one compiled
         program. The policy is the same.
     """
-    candidates = algorithms.candidates(algorithm, preset, settings)
+    candidates = algorithms.candidates(algorithm, preset, algorithms.parse_words(algorithm, settings))
     policy, _ = fit_watched(
         algorithm,
         demonstrations,

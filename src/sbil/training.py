@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,10 +25,8 @@ from sbil.dataset import Dataset, Rows, Spec, features_of
 from sbil.errors import UserError
 
 CHUNK = 500  # updates between two reports to the host
-# Beyond these a run counts as diverged: stable runs stay one to two orders of magnitude below them.
-LARGEST_ENERGY = 1e4
-LARGEST_CHAIN = 1e4
-LARGEST_WEIGHT = 1e6
+LARGEST_WEIGHT = 1e6  # a run with a larger weight counts as diverged
+LEAST_BATCH = 64  # rows: no less memory is planned for one update
 
 Make = Callable[[Spec, Any], Algorithm]
 
@@ -77,9 +75,9 @@ class Trained(NamedTuple):
 
 
 def room_for(make: Make, spec: Spec, config: Any, dataset: Dataset) -> int:
-    """How many runs the devices hold at once, at least 1: an estimate that leaves room. Of rows of numbers, any.
+    """Estimate how many runs the devices hold at once, at least 1. Unlimited for data that are not images.
 
-    A run is taken to need three times its state, and what its networks make of a batch.
+    A run needs three times its state, and the memory in which its networks work on a batch.
     """
     if not dataset.pool.images:
         return sys.maxsize
@@ -89,8 +87,7 @@ def room_for(make: Make, spec: Spec, config: Any, dataset: Dataset) -> int:
 
     rows = jax.eval_shape(lambda *tree: pick(tree, 0), dataset.labelled, dataset.unlabelled)
     state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(init, *rows)))
-    batch = max(getattr(config, name, 64) for name in ("batch", "warm_batch", "feature_batch", "value_batch"))
-    work = 50 * 4 * batch * features_of(spec)
+    work = 50 * 4 * max(LEAST_BATCH, make(spec, config).batch) * features_of(spec)
     pool = sum(leaf.nbytes for leaf in jax.tree.leaves(dataset.pool))
     if jax.default_backend() == "cpu":  # devices that share one memory, a pool each
         return max(1, int((devices.memory() - devices.count() * pool) / (3 * state + work)))
@@ -127,6 +124,7 @@ def train_many(
     args = devices.spread(rows, runs)
     pool = devices.share(dataset.pool, runs)
     mesh = devices.over_runs(runs)
+    limits = make(spec, config).limits
     states = _init_program(make, spec, mesh)(*args, pool)
     done, history, diverged_at = 0, list[dict[str, np.ndarray]](), np.full(runs, -1)
     if checkpoint and (saved := checkpoint.load(states)):
@@ -138,7 +136,7 @@ def train_many(
         states, means = _chunk_program(make, spec, mesh, length)(*args, pool, states, jnp.int32(done))
         done += length
         history.append({name: np.asarray(values)[:runs] for name, values in means.items()})
-        diverged_at[(diverged_at < 0) & has_diverged(history[-1])] = done
+        diverged_at[(diverged_at < 0) & has_diverged(history[-1], limits)] = done
         if checkpoint and checkpoint.due() and done < updates:
             notes = {"history": [_lists(metrics) for metrics in history], "diverged_at": diverged_at.tolist()}
             checkpoint.save(done, states, notes)
@@ -164,16 +162,11 @@ def _arrays(metrics: dict[str, list[float]]) -> dict[str, np.ndarray]:
     return {name: np.array(values, np.float32) for name, values in metrics.items()}
 
 
-def has_diverged(metrics: dict[str, np.ndarray]) -> np.ndarray:
-    """Which runs have numbers that are not finite, or energies or chains that have exploded."""
+def has_diverged(metrics: dict[str, np.ndarray], limits: Mapping[str, float]) -> np.ndarray:
+    """Which runs have metrics that are not finite, or larger than the algorithm's limits."""
     bad = ~np.isfinite(np.stack(list(metrics.values()))).all(axis=0)
-    for name, limit in (
-        ("energy", LARGEST_ENERGY),
-        ("energy_gap", LARGEST_ENERGY),
-        ("chain_size", LARGEST_CHAIN),
-    ):
-        if name in metrics:
-            bad |= np.abs(metrics[name]) > limit
+    for name in limits.keys() & metrics.keys():
+        bad |= np.abs(metrics[name]) > limits[name]
     return bad
 
 

@@ -32,9 +32,9 @@ def demonstrations() -> Demonstrations:
 
 
 def test_the_skeleton_trains_by_its_registered_name(skeleton, demonstrations, monkeypatch):
-    entry = Entry(skeleton["smooth"], skeleton["SmoothConfig"], skeleton["PRESETS"], "pairs", "a reference")
+    entry = Entry("smooth", skeleton["smooth"], skeleton["SmoothConfig"], skeleton["PRESETS"], "pairs", "a reference")
     monkeypatch.setitem(algorithms.ALGORITHMS, "smooth", entry)
-    config = algorithms.configure("smooth", settings=("hidden=16", "smoothing=0.2", "learning_rate=0.01"))
+    config = algorithms.configure("smooth", "default", {"hidden": (16,), "smoothing": 0.2, "learning_rate": 0.01})
     dataset = make_dataset(demonstrations, [np.arange(3)] * 2)
     keys = jax.random.split(jax.random.key(0), 2)
     trained = train_many(algorithms.get("smooth").make, spec_of(demonstrations), config, dataset, keys, 500)

@@ -84,7 +84,11 @@ class Case:
 
 
 _CASES = {}
-CONTROLS = ("majority", "random")  # what has no learning rate, since it does not learn step by step
+
+
+def rates(config):
+    """The names of the learning rates; a control has none, since it does not learn step by step."""
+    return [field.name for field in dataclasses.fields(config) if "learning_rate" in field.name]
 
 
 @pytest.fixture(params=list(ALGORITHMS))
@@ -92,7 +96,7 @@ def case(request):
     return _CASES.setdefault(request.param, Case(request.param))
 
 
-@pytest.fixture(params=[name for name in ALGORITHMS if name not in CONTROLS])
+@pytest.fixture(params=[name for name, entry in ALGORITHMS.items() if rates(entry.config)])
 def learner(request):
     return _CASES.setdefault(request.param, Case(request.param))
 
@@ -154,11 +158,6 @@ def assert_close(one, other):
 def assert_same_bits(one, other):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def rate(config):
-    """The name of a learning rate; everything that learns has one."""
-    return next(field.name for field in dataclasses.fields(config) if "learning_rate" in field.name)
 
 
 def changed(one, other):
@@ -261,6 +260,18 @@ def test_settings_come_back_from_a_file(name):
                 restored(name, {setting: value})
 
 
+def test_memory_is_planned_for_the_largest_batch(case):
+    """`Algorithm.batch` follows every setting that is a batch."""
+    batches = [field.name for field in dataclasses.fields(case.config) if "batch" in field.name]
+    for name in batches:
+        config = dataclasses.replace(case.config, **{name: 1000})
+        assert case.make(SPEC, config).batch == 1000
+
+
+def test_limits_are_of_metrics_that_exist(case):
+    assert set(case.make(SPEC, case.config).limits) <= {*case.trained.metrics, "chain_size"}
+
+
 def test_same_key_same_bytes(case):
     assert_same_bits(case.train_many().states, case.trained.states)
     assert_same_bits(case.train_one(case.config, KEYS[0], probes.run_of(DATASET, 0)), case.one)
@@ -310,10 +321,10 @@ def test_a_run_sees_its_own_data_only(case, run):
 
 
 def test_one_diverged_run_is_flagged_and_alone(learner):
-    name = rate(learner.config)
-    rates = np.full(RUNS, getattr(learner.config, name), np.float32)
-    rates[1] = 1e30
-    trained = learner.train_many(dataclasses.replace(learner.config, **{name: rates}))
+    name = rates(learner.config)[0]
+    steps = np.full(RUNS, getattr(learner.config, name), np.float32)
+    steps[1] = 1e30
+    trained = learner.train_many(dataclasses.replace(learner.config, **{name: steps}))
     assert trained.diverged.tolist() == [False, True, False]
     assert trained.diverged_at.tolist() == [-1, UPDATES, -1]
     for run in (0, 2):
@@ -324,7 +335,7 @@ def test_nothing_is_compiled_twice(learner, compilations):
     """Neither for the same runs again, nor for other sizes of the same capacity, settings or keys."""
     _ = learner.trained
     other, keys = datasets(OTHER_DRAWS), jax.random.split(jax.random.key(5), RUNS)
-    config = dataclasses.replace(learner.config, **{rate(learner.config): 0.5})
+    config = dataclasses.replace(learner.config, **{rates(learner.config)[0]: 0.5})
     assert other.labelled.size.tolist() != DATASET.labelled.size.tolist()
     compilations.clear()
     learner.train_many()
@@ -338,7 +349,7 @@ GOLDEN = Path(__file__).with_name("golden.json")
 def test_the_same_command_gives_the_same_numbers(case, request):
     """What training gave when the numbers were last meant to change (`RESULTS` in version.py, and the changelog).
 
-    SBIL_GOLDEN=write pytest tests/test_contract.py -k same_command   after RESULTS was raised
+    After RESULTS was raised, and for a new algorithm: SBIL_GOLDEN=write pytest tests/algorithms -k same_command
     """
     name = request.node.callspec.params["case"]
     leaves = jax.tree.leaves(case.trained.states.network)
@@ -348,7 +359,9 @@ def test_the_same_command_gives_the_same_numbers(case, request):
         numbers = golden["numbers"] if golden.get("results") == RESULTS else {}
         GOLDEN.write_text(json.dumps({"results": RESULTS, "numbers": {**numbers, name: found}}, indent=1) + "\n")
     else:
-        assert golden["results"] == RESULTS, "raised: write the numbers anew"
+        how = f"SBIL_GOLDEN=write pytest tests/algorithms/test_contract.py -k 'same_command and {name}'"
+        assert golden["results"] == RESULTS, f"RESULTS was raised: write the numbers anew: {how}"
+        assert name in golden["numbers"], f"golden.json has no numbers of {name}: write them: {how}"
         np.testing.assert_allclose(found, golden["numbers"][name], rtol=1e-4, err_msg="raise RESULTS in version.py")
 
 
@@ -370,7 +383,7 @@ def compilations():
 
 def test_inputs_are_left_as_they_are(learner):
     """Neither changed nor given away to the program."""
-    name = rate(learner.config)
+    name = rates(learner.config)[0]
     config = dataclasses.replace(learner.config, **{name: np.full(RUNS, getattr(learner.config, name), np.float32)})
     inputs = (config, DATASET, jax.random.key_data(KEYS))
     before = jax.tree.map(lambda leaf: np.array(leaf, copy=True), inputs)

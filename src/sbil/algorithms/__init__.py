@@ -1,23 +1,14 @@
-"""The algorithms, one file each, and their names."""
+"""The algorithms. Each file of this folder defines one and holds its ENTRY; the package finds them."""
 
+import importlib
+import pkgutil
 from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from sbil.algorithms import bc as _bc
-from sbil.algorithms import controls as _controls
-from sbil.algorithms import dsfn as _dsfn
-from sbil.algorithms import edm as _edm
-from sbil.algorithms import edm_exact as _edm_exact
-from sbil.algorithms import edm_metropolis as _edm_metropolis
-from sbil.algorithms import edm_robust as _edm_robust
-from sbil.algorithms import rcal as _rcal
-from sbil.algorithms import tril as _tril
-from sbil.algorithms import value_dice as _value_dice
-from sbil.algorithms import value_dice_exact as _value_dice_exact
-from sbil.algorithms.base import Algorithm, Entry, parse_settings, settings_of
+from sbil.algorithms.base import Algorithm, Entry, change, parse, settings_of, written
 from sbil.algorithms.bc import BCConfig, bc
 from sbil.algorithms.controls import MajorityConfig, RandomConfig, majority, random
 from sbil.algorithms.dsfn import DSFNConfig, dsfn
@@ -32,28 +23,24 @@ from sbil.algorithms.value_dice_exact import ValueDICEExactConfig, value_dice_ex
 from sbil.dataset import Dataset
 from sbil.errors import UserError, unknown
 
-JARRETT = "Jarrett, Bica and van der Schaar (2020)"
-LEE = "Lee, Srinivasan and Doshi-Velez (2019)"
-KOSTRIKOV = "Kostrikov, Nachum and Tompson (2020)"
-LARGEST = 1 << 24  # whole number that a file may have for a setting
-ALGORITHMS: dict[str, Entry] = {
-    "bc": Entry(bc, BCConfig, _bc.PRESETS, "pairs", "Pomerleau (1991)"),
-    "edm": Entry(edm, EDMConfig, _edm.PRESETS, "pairs", JARRETT, uses_states=True),
-    "edm_robust": Entry(edm_robust, EDMRobustConfig, _edm_robust.PRESETS, "pairs", JARRETT, uses_states=True),
-    "edm_exact": Entry(
-        edm_exact, EDMExactConfig, _edm_exact.PRESETS, "one-hot pairs", f"{JARRETT}, without samples", uses_states=True
-    ),
-    "edm_metropolis": Entry(
-        edm_metropolis, EDMMetropolisConfig, _edm_metropolis.PRESETS, "one-hot pairs", JARRETT, uses_states=True
-    ),
-    "rcal": Entry(rcal, RCALConfig, _rcal.PRESETS, "triples", "Piot, Geist and Pietquin (2014)"),
-    "value_dice": Entry(value_dice, ValueDICEConfig, _value_dice.PRESETS, "triples", KOSTRIKOV, _value_dice.UPDATES),
-    "value_dice_exact": Entry(value_dice_exact, ValueDICEExactConfig, _value_dice_exact.PRESETS, "triples", KOSTRIKOV),
-    "dsfn": Entry(dsfn, DSFNConfig, _dsfn.PRESETS, "trajectories", LEE, _dsfn.UPDATES, chunk=1),
-    "tril": Entry(tril, TRILConfig, _tril.PRESETS, "triples", LEE, _tril.UPDATES),
-    "majority": Entry(majority, MajorityConfig, _controls.MAJORITY_PRESETS, "pairs", "control", _controls.UPDATES),
-    "random": Entry(random, RandomConfig, _controls.RANDOM_PRESETS, "pairs", "control", _controls.UPDATES),
-}
+LARGEST = 1 << 24  # the largest whole number that a file may give to a setting
+# The order of lists: first the paper's method and its variants, last the controls. A file that is not named here comes
+# after these, by name.
+ORDER = (
+    *("bc", "edm", "edm_robust", "edm_exact", "edm_metropolis", "rcal", "value_dice", "value_dice_exact"),
+    *("dsfn", "tril", "controls"),
+)
+
+
+def _found() -> dict[str, Entry]:
+    """The entries of all files in this folder."""
+    files = {module.name for module in pkgutil.iter_modules(__path__)}
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in (*ORDER, *sorted(files - {*ORDER, "base"}))]
+    entries = [entry for module in modules for entry in getattr(module, "ENTRIES", None) or (module.ENTRY,)]
+    return {entry.name: entry for entry in entries}
+
+
+ALGORITHMS = _found()
 
 
 def get(name: str) -> Entry:
@@ -63,64 +50,71 @@ def get(name: str) -> Entry:
     return ALGORITHMS[name]
 
 
-def configure(name: str, preset: str = "default", settings: tuple[str, ...] = ()) -> Any:
-    """The Config of an algorithm: a named preset, with settings changed as name=value."""
+def parse_words(name: str, words: Iterable[str]) -> dict[str, Any]:
+    """Settings of an algorithm, by name, from words such as batch=32; weight_decay=0/0.1/1 becomes a list."""
+    return parse(get(name).config, words)
+
+
+def configure(name: str, preset: str = "default", settings: Mapping[str, Any] = {}) -> Any:
+    """The Config of an algorithm: a preset, with some settings changed."""
     entry = get(name)
     if preset not in entry.presets:
         raise unknown(f"preset of {name}", preset, entry.presets)
-    return parse_settings(entry.presets[preset], settings)
+    return change(entry.presets[preset], settings)
 
 
-def candidates(name: str, preset: str = "default", settings: tuple[str, ...] = ()) -> dict[str, Any]:
-    """All Configs that the settings allow, values being separated by slashes, by what is particular to each."""
-    words = [word.partition("=") for word in settings]
-    names = [setting for setting, _, _ in words]
-    for setting in names:
-        if names.count(setting) > 1:
-            raise UserError(f"--set {setting} is given {names.count(setting)} times; give it once.")
-    choices = [[f"{setting}{equals}{value}" for value in values.split("/")] for setting, equals, values in words]
+def candidates(name: str, preset: str = "default", settings: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Every Config that the settings allow, by what distinguishes it: "weight_decay=0.1+hidden=8".
+
+    settings: a value for each, or a list of values to choose from.
+    """
+    choices = {setting: value if isinstance(value, list) else [value] for setting, value in settings.items()}
+    several = [setting for setting, values in choices.items() if len(values) > 1]
     found = {}
-    for choice in product(*choices):
-        particular = [word for word, others in zip(choice, choices, strict=True) if len(others) > 1]
-        found["+".join(particular)] = configure(name, preset, choice)
+    for values in product(*choices.values()):
+        config = configure(name, preset, dict(zip(choices, values, strict=True)))
+        label = "+".join(f"{setting}={written(getattr(config, setting))}" for setting in several)
+        found[label] = config
+    if not found:
+        empty = next(setting for setting, values in choices.items() if not values)
+        raise UserError(f"The '{empty}' parameter of {name} is an empty list; give one value or several.")
     return found
 
 
 def restored(name: str, settings: Mapping[str, Any]) -> Any:
-    """The Config with settings that were read from a file; what is not told is as by default."""
-    config, told = get(name).config, {}
+    """The Config with settings that were read from a file. A setting that the file lacks has its default."""
+    config, given = get(name).config, {}
     for setting, value in settings.items():
         if setting not in settings_of(config()):
             raise unknown(f"setting of {name}", setting, settings_of(config()))
         numbers = value if isinstance(value, list) else [value]
         if any(number is None or (type(number) is int and number > LARGEST) for number in numbers):
             raise UserError(f"The '{setting}' parameter of {name} must be a value, and at most {LARGEST} from a file.")
-        told[setting] = tuple(value) if isinstance(value, list) else value
-    return config(**told)
+        given[setting] = tuple(value) if isinstance(value, list) else value
+    return config(**given)
 
 
 def updates_for(name: str, preset: str, configs: Iterable[Any], updates: int | None) -> int:
-    """The updates to make: those asked for, or the preset's own number. More rounds than there are, are refused."""
-    entry, configs = get(name), list(configs)
-    if updates is None:
-        return entry.budget(preset, configs)
-    if any(hasattr(config, "rounds") for config in configs) and updates > entry.budget(preset, configs):
+    """How many updates to make: those asked for, or as many as the preset asks for. Refuse more rounds than allowed."""
+    entry = get(name)
+    own = entry.budget(preset, list(configs))
+    if entry.rounds and updates is not None and updates > own:
         raise UserError(
-            f"one update of {name} is one of its rounds, of which its settings allow {entry.budget(preset, configs)}. "
-            f"Got {updates} updates; leave them out, or set rounds."
+            f"one update of {name} is one round, and its settings allow {own} rounds. "
+            f"Got {updates} updates; leave out the number of updates, or set rounds."
         )
-    return updates
+    return own if updates is None else updates
 
 
 def as_many(name: str, preset: str, updates: int | None) -> int | None:
-    """The updates for BC beside a method that made so many; none, BC's own, where an update is no step of Adam alike.
+    """How many updates BC makes when it is compared with another method that made `updates`.
 
-    That is where the preset asks for another number than BC's: rounds, tables that are counted, a longer training.
+    None (BC's default) if one update of this method is not one Adam step: a preset that asks for another number than
+    BC's learns in rounds, counts, or trains for longer.
     """
     if name not in ALGORITHMS or preset not in ALGORITHMS[name].presets:
         return None
-    own, theirs = (updates_for(*one, [configure(*one, ())], None) for one in (("bc", "default"), (name, preset)))
-    return updates if own == theirs else None
+    return updates if ALGORITHMS[name].budget(preset) == ALGORITHMS["bc"].budget("default") else None
 
 
 def require(name: str, dataset: Dataset) -> None:
@@ -167,6 +161,6 @@ __all__ = [
     "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig", "EDMMetropolisConfig",
     "EDMRobustConfig", "Entry", "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig", "ValueDICEConfig",
     "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis",
-    "edm_robust", "get", "majority", "one_hot", "random", "rcal", "require", "settings_of", "tril", "updates_for",
-    "value_dice", "value_dice_exact",
+    "edm_robust", "get", "majority", "one_hot", "parse_words", "random", "rcal", "require", "settings_of", "tril",
+    "updates_for", "value_dice", "value_dice_exact",
 ]  # fmt: skip

@@ -3,19 +3,11 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable
-from typing import (
-    Any,
-    Literal,
-    NamedTuple,
-    TypeVar,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import jax
+import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -34,30 +26,43 @@ class Algorithm(NamedTuple):
 
     init:   (key, dataset) -> state
     update: (key, state, dataset) -> (state, metrics)
-    logits: (state, observations) -> one logit an action
+    logits: (state, observations) -> one logit per action
+    batch:  the most rows that an update gives to a network at once; memory is planned with it
+    limits: the largest size of some metrics; a run that exceeds one counts as diverged
     """
 
     init: Callable[[PRNGKeyArray, Dataset], Any]
     update: Callable[[PRNGKeyArray, Any, Dataset], tuple[Any, Metrics]]
     logits: Callable[[Any, Float[Array, "*batch observation"]], Float[Array, "*batch actions"]]
+    batch: int = 64
+    limits: Mapping[str, float] = {}
 
 
 class Entry(NamedTuple):
-    """An algorithm in the list of names."""
+    """What the package knows of an algorithm. The file of the algorithm holds it as ENTRY, and the package finds it."""
 
+    name: str
     make: Callable[[Spec, Any], Algorithm]
     config: type[Any]
-    presets: dict[str, Any]
+    presets: Mapping[str, Any]  # a Config by name; "default" is one of them
     needs: Needs
     reference: str
-    updates: dict[str, int] = {"default": 10_000}  # noqa: RUF012 - how many a preset asks for
-    uses_states: bool = False  # whether state-only observations help it
+    titles: Mapping[str, str] = {}  # what tables and figures call a preset; without one, its name
+    updates: Mapping[str, int] = {"default": 10_000}  # how many a preset asks for; without one, as many as the default
+    rounds: Callable[[Any], int] | None = None  # if one update is one round: how many rounds a Config allows
+    uses_states: bool = False  # whether it learns from states without a decision
     chunk: int = 500  # updates between two reports
 
     def budget(self, preset: str, configs: Iterable[Any] = ()) -> int:
-        """How many updates a preset asks for; what works in rounds makes as many as its settings say."""
-        rounds = [config.rounds for config in configs if hasattr(config, "rounds")]
-        return max(rounds, default=self.updates.get(preset, self.updates["default"]))
+        """How many updates a preset asks for, or how many rounds the Configs allow."""
+        if self.rounds:
+            return max(self.rounds(config) for config in configs or [self.presets[preset]])
+        return self.updates.get(preset, self.updates["default"])
+
+    def title(self, preset: str = "default") -> str:
+        """What tables and figures call a preset."""
+        default = self.titles.get("default", self.name)
+        return self.titles.get(preset, default if preset == "default" else f"{default}, {preset}")
 
 
 def setting(
@@ -85,63 +90,118 @@ def config(cls: type[T]) -> type[T]:
 
 
 def check(config: Any) -> None:
-    """Refuse a setting outside its range, naming it; traced values and arrays are taken as they are."""
+    """Refuse a setting outside its range. Traced values and arrays are not checked."""
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
-        problem = _problem(value, hint, field.metadata)
-        if problem:
-            name = type(config).__name__.removesuffix("Config")
-            raise UserError(f"The '{field.name}' parameter of {name} must be {problem}. Got {value!r} instead.")
+        wanted = CHECKS[get_origin(hint) or hint](value, hint, field.metadata)
+        if wanted:
+            raise UserError(
+                f"The '{field.name}' parameter of {_title(config)} must be {wanted}. Got {value!r} instead."
+            )
 
 
-def _problem(value: Any, hint: Any, limits: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "" if value in get_args(hint) else f"one of {', '.join(map(repr, get_args(hint)))}"
-    if hint is bool:
-        return "" if isinstance(value, bool) else "True or False"
-    if get_origin(hint) is tuple:
-        good = isinstance(value, tuple) and all(type(v) is int and v > 0 for v in value) and len(value) >= limits["low"]
-        return "" if good else f"a tuple of {'one or more ' * (limits['low'] > 0)}whole numbers from 1"
-    if hint is float and not isinstance(value, (int, float, str, bool, list, tuple, dict)):
+def _check_choice(value: Any, hint: Any, limits: Any) -> str:
+    choices = get_args(hint)
+    return "" if value in choices else f"one of {', '.join(map(repr, choices))}"
+
+
+def _check_switch(value: Any, hint: Any, limits: Any) -> str:
+    return "" if isinstance(value, bool) else "True or False"
+
+
+def _check_sizes(value: Any, hint: Any, limits: Any) -> str:
+    sizes = isinstance(value, tuple) and all(type(size) is int and size > 0 for size in value)
+    good = sizes and len(value) >= limits["low"]
+    return "" if good else f"a tuple of {'one or more ' * (limits['low'] > 0)}whole numbers from 1"
+
+
+def _check_whole(value: Any, hint: Any, limits: Any) -> str:
+    good = type(value) is int and _within(value, limits)
+    return "" if good else f"a whole number in the range {_range(limits)}"
+
+
+def _check_number(value: Any, hint: Any, limits: Any) -> str:
+    if not isinstance(value, (int, float, str, list, tuple, dict)):
         return ""  # an array, a tracer, or a placeholder of a tree transformation
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        number = isinstance(value, int) and not isinstance(value, bool)
-    low, high = limits["low"], limits["high"]
-    above = number and (value > low if limits["open_low"] else value >= low)
-    if number and above and value <= high and math.isfinite(value):
-        return ""
-    kind = "a whole number" if hint is int else "a number"
-    opening, closing = "(" if limits["open_low"] else "[", ")" if high == math.inf else "]"
-    return f"{kind} in the range {opening}{low:g}, {high:g}{closing}"
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and _within(value, limits)
+    return "" if good else f"a number in the range {_range(limits)}"
 
 
-def parse_settings(config: Any, words: tuple[str, ...]) -> Any:
-    """`config` with the settings written as name=value, as on the command line."""
+# How the settings of a type are checked: each function returns what the value must be, or nothing if it is that.
+CHECKS: dict[Any, Callable[[Any, Any, Any], str]] = {
+    Literal: _check_choice,
+    bool: _check_switch,
+    tuple: _check_sizes,
+    int: _check_whole,
+    float: _check_number,
+}
+
+
+def _within(value: float, limits: Any) -> bool:
+    above = value > limits["low"] if limits["open_low"] else value >= limits["low"]
+    return above and value <= limits["high"] and math.isfinite(value)
+
+
+def _range(limits: Any) -> str:
+    opening, closing = "(" if limits["open_low"] else "[", ")" if limits["high"] == math.inf else "]"
+    return f"{opening}{limits['low']:g}, {limits['high']:g}{closing}"
+
+
+def _title(config: Any) -> str:
+    """BC for BCConfig, as in an error."""
+    return (config if isinstance(config, type) else type(config)).__name__.removesuffix("Config")
+
+
+def change(config: T, settings: Mapping[str, Any]) -> T:
+    """`config` with other values for some settings. Numbers of NumPy become numbers of Python."""
     hints = get_type_hints(type(config))
-    changes: dict[str, Any] = {}
+    for name in settings:
+        if name not in hints:
+            raise unknown(f"setting of {_title(config)}", name, hints)
+    plain = {name: _plain(value, hints[name]) for name, value in settings.items()}
+    return dataclasses.replace(config, **plain)  # type: ignore[type-var]
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return float(value) if hint is float and type(value) is int else value
+
+
+def parse(config: type[Any], words: Iterable[str]) -> dict[str, Any]:
+    """Settings from words such as weight_decay=1 and hidden=64x64; values between slashes become a list."""
+    hints = get_type_hints(config)
+    settings: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
             raise UserError(f"--set {word}: write name=value, for instance --set weight_decay=1.")
         if name not in hints:
-            raise unknown(f"setting of {type(config).__name__.removesuffix('Config')}", name, hints)
-        changes[name] = _parse(text, hints[name])
-    return dataclasses.replace(config, **changes)
+            raise unknown(f"setting of {_title(config)}", name, hints)
+        if name in settings:
+            raise UserError(f"--set {name} is given more than once; give it once.")
+        values = [_value(part, hints[name]) for part in text.split("/")]
+        settings[name] = values if len(values) > 1 else values[0]
+    return settings
 
 
-def _parse(text: str, hint: Any) -> Any:
+def _value(text: str, hint: Any) -> Any:
+    """The value that a text stands for. Text that stands for none is kept, and `check` refuses it."""
     try:
         if hint in (int, float):
             return hint(text)
         if get_origin(hint) is tuple:
             return tuple(int(part) for part in re.split("[,x]", text))
     except ValueError:
-        return text  # `check` names the setting and what it must be
-    if hint is bool:
-        return {"true": True, "false": False}.get(text.lower(), text)
-    return text
+        return text
+    return {"true": True, "false": False}.get(text.lower(), text) if hint is bool else text
+
+
+def written(value: Any) -> str:
+    """A value as `parse` reads it: 0.1, 1, 64x64, true."""
+    if isinstance(value, tuple):
+        return "x".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
 
 
 def settings_of(config: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import jax
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Metrics, adam, config, cross_entropy, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, cross_entropy, setting
 from sbil.dataset import Dataset, Spec, Transitions
 from sbil.networks import Network, policy_network
 
@@ -57,7 +57,15 @@ def bc(spec: Spec, config: BCConfig) -> Algorithm:
     def logits(state: BCState, observation: Array) -> Array:
         return state.network(observation)
 
-    return Algorithm(init, update, logits)
+    return Algorithm(init, update, logits, batch=config.batch)
 
 
-PRESETS = {"default": BCConfig(), "decay": BCConfig(weight_decay=1.0)}
+ENTRY = Entry(
+    name="bc",
+    make=bc,
+    config=BCConfig,
+    presets={"default": BCConfig(), "decay": BCConfig(weight_decay=1.0)},
+    needs="pairs",
+    reference="Pomerleau (1991)",
+    titles={"default": "BC", "decay": "BC, weight decay 1"},
+)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Metrics, config, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
 from sbil.algorithms.bc import policy_loss
 from sbil.dataset import Dataset, Spec
 from sbil.networks import Network, policy_network
@@ -67,6 +67,24 @@ def _logits(state: ControlState, observation: Array) -> Array:
     return state.network(observation)
 
 
-MAJORITY_PRESETS = {"default": MajorityConfig()}
-RANDOM_PRESETS = {"default": RandomConfig()}
-UPDATES = {"default": 1}
+MAJORITY = Entry(
+    name="majority",
+    make=majority,
+    config=MajorityConfig,
+    presets={"default": MajorityConfig()},
+    needs="pairs",
+    reference="control",
+    titles={"default": "majority action"},
+    updates={"default": 1},
+)
+RANDOM = Entry(
+    name="random",
+    make=random,
+    config=RandomConfig,
+    presets={"default": RandomConfig()},
+    needs="pairs",
+    reference="control",
+    titles={"default": "random network"},
+    updates={"default": 1},
+)
+ENTRIES = (MAJORITY, RANDOM)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Metrics, config, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
 from sbil.algorithms.tril import Heads, TRILConfig, tril
 from sbil.dataset import Dataset, Pool, Rows, Spec
 from sbil.networks import Network, Scaling, make_network
@@ -350,12 +350,21 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
     def logits(state: DSFNState, observation: Array) -> Array:
         return state.network(observation)
 
-    return Algorithm(init, update, logits)
+    return Algorithm(init, update, logits, batch=max(config.warm_batch, config.feature_batch, config.value_batch))
 
 
 def _choose(condition: Array, one: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
-PRESETS = {"default": DSFNConfig()}
-UPDATES = {"default": 10}  # one a round
+ENTRY = Entry(
+    name="dsfn",
+    make=dsfn,
+    config=DSFNConfig,
+    presets={"default": DSFNConfig()},
+    needs="trajectories",
+    reference="Lee, Srinivasan and Doshi-Velez (2019)",
+    titles={"default": "DSFN"},
+    rounds=lambda config: config.rounds,
+    chunk=1,
+)

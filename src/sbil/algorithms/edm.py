@@ -17,10 +17,13 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil import langevin
-from sbil.algorithms.base import Algorithm, Metrics, adam, config, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, setting
 from sbil.algorithms.bc import policy_loss
 from sbil.dataset import Dataset, Spec, Transitions, features_of
 from sbil.networks import Network, energy, policy_network
+
+# A run whose metrics are larger counts as diverged: those of stable runs are ten to a hundred times smaller.
+LIMITS = {"energy": 1e4, "energy_gap": 1e4, "chain_size": 1e4}
 
 
 @config
@@ -102,7 +105,7 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
     def logits(state: EDMState, observation: Array) -> Array:
         return state.network(observation)
 
-    return Algorithm(init, update, logits)
+    return Algorithm(init, update, logits, batch=config.batch, limits=LIMITS)
 
 
 PRESETS = {
@@ -110,3 +113,13 @@ PRESETS = {
     "paper": EDMConfig(square=0.0),
     "released": EDMConfig(batch=32, start="unit"),
 }
+ENTRY = Entry(
+    name="edm",
+    make=edm,
+    config=EDMConfig,
+    presets=PRESETS,
+    needs="pairs",
+    reference="Jarrett, Bica and van der Schaar (2020)",
+    titles={"default": "EDM (our default)", "released": "EDM, released code", "paper": "EDM, as printed"},
+    uses_states=True,
+)

@@ -18,8 +18,9 @@ import jax
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Metrics, adam, config, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, setting
 from sbil.algorithms.bc import policy_loss
+from sbil.algorithms.edm import LIMITS
 from sbil.dataset import Dataset, Spec, Transitions, features_of
 from sbil.errors import UserError
 from sbil.networks import ACTIVATIONS, MLP, energy, mlp
@@ -101,7 +102,7 @@ def finite_edm(
     def logits(state: FiniteEDMState, observation: Array) -> Array:
         return state.network(observation)
 
-    return Algorithm(init, update, logits)
+    return Algorithm(init, update, logits, batch=config.batch, limits=LIMITS)
 
 
 def edm_exact(spec: Spec, config: EDMExactConfig) -> Algorithm:
@@ -113,4 +114,13 @@ def edm_exact(spec: Spec, config: EDMExactConfig) -> Algorithm:
     return finite_edm(spec, config, lambda key: (), visit)
 
 
-PRESETS = {"default": EDMExactConfig(), "table": EDMExactConfig(hidden=())}
+ENTRY = Entry(
+    name="edm_exact",
+    make=edm_exact,
+    config=EDMExactConfig,
+    presets={"default": EDMExactConfig(), "table": EDMExactConfig(hidden=())},
+    needs="one-hot pairs",
+    reference="Jarrett, Bica and van der Schaar (2020), without samples",
+    titles={"default": "EDM, exact"},
+    uses_states=True,
+)

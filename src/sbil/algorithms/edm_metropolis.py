@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, config, setting
+from sbil.algorithms.base import Algorithm, Entry, config, setting
 from sbil.algorithms.edm_exact import FiniteEDMConfig, finite_edm
 from sbil.dataset import Spec, features_of
 
@@ -58,4 +58,13 @@ def edm_metropolis(spec: Spec, config: EDMMetropolisConfig) -> Algorithm:
     return finite_edm(spec, config, start, visit)
 
 
-PRESETS = {"default": EDMMetropolisConfig(), "table": EDMMetropolisConfig(hidden=())}
+ENTRY = Entry(
+    name="edm_metropolis",
+    make=edm_metropolis,
+    config=EDMMetropolisConfig,
+    presets={"default": EDMMetropolisConfig(), "table": EDMMetropolisConfig(hidden=())},
+    needs="one-hot pairs",
+    reference="Jarrett, Bica and van der Schaar (2020)",
+    titles={"default": "EDM, Metropolis chains"},
+    uses_states=True,
+)

@@ -33,8 +33,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sbil import langevin
-from sbil.algorithms.base import Algorithm, Metrics, config, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
 from sbil.algorithms.bc import policy_loss
+from sbil.algorithms.edm import LIMITS
 from sbil.dataset import Dataset, Spec, features_of
 from sbil.errors import UserError
 from sbil.networks import Network, energy, policy_network, uniform_dense
@@ -257,7 +258,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
     def logits(state: EDMRobustState, observation: Array) -> Array:
         return state.network(observation)
 
-    return Algorithm(init, update, logits)
+    return Algorithm(init, update, logits, batch=config.batch, limits=LIMITS)
 
 
 def with_level(network: Network, level: eqx.Module) -> Network:
@@ -270,3 +271,13 @@ BARE = EDMRobustConfig(  # every switch off: EDM with the square
     average=0.0, batch=64, prior=0.0, step_size=0.01, noise=0.01, scaled=0.0, chain_length=20
 )
 PRESETS = {"default": EDMRobustConfig(), "bare": BARE}
+ENTRY = Entry(
+    name="edm_robust",
+    make=edm_robust,
+    config=EDMRobustConfig,
+    presets=PRESETS,
+    needs="pairs",
+    reference="Jarrett, Bica and van der Schaar (2020)",
+    titles={"default": "EDM, robust"},
+    uses_states=True,
+)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Metrics, adam, config, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, setting
 from sbil.algorithms.bc import BCState, policy_loss
 from sbil.dataset import Dataset, Spec, Transitions
 from sbil.networks import Network, policy_network
@@ -80,7 +80,7 @@ def rcal(spec: Spec, config: RCALConfig) -> Algorithm:
     def logits(state: BCState, observation: Array) -> Array:
         return state.network(observation)
 
-    return Algorithm(init, update, logits)
+    return Algorithm(init, update, logits, batch=config.batch)
 
 
 PRESETS = {
@@ -88,3 +88,12 @@ PRESETS = {
     # tau / (4 alpha) with the temperature 0.01 and alpha 0.5 of IQ-Learn's code.
     "iq_learn": RCALConfig(norm="squared", coefficient=0.005),
 }
+ENTRY = Entry(
+    name="rcal",
+    make=rcal,
+    config=RCALConfig,
+    presets=PRESETS,
+    needs="triples",
+    reference="Piot, Geist and Pietquin (2014)",
+    titles={"default": "RCAL", "iq_learn": "RCAL, squared (IQ-Learn)"},
+)

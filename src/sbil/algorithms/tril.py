@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Metrics, config, cross_entropy, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, config, cross_entropy, setting
 from sbil.dataset import Dataset, Spec, Transitions, features_of
 from sbil.networks import MLP, Network, Scaling, make_network, mlp, scaling
 
@@ -91,8 +91,16 @@ def tril(spec: Spec, config: TRILConfig) -> Algorithm:
     def logits(state: TRILState, observation: Array) -> Array:
         return state.network(observation)
 
-    return Algorithm(init, update, logits)
+    return Algorithm(init, update, logits, batch=config.batch)
 
 
-PRESETS = {"default": TRILConfig()}
-UPDATES = {"default": 50_000}
+ENTRY = Entry(
+    name="tril",
+    make=tril,
+    config=TRILConfig,
+    presets={"default": TRILConfig()},
+    needs="triples",
+    reference="Lee, Srinivasan and Doshi-Velez (2019)",
+    titles={"default": "TRIL (warm start of DSFN)"},
+    updates={"default": 50_000},
+)

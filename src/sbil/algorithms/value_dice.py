@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Metrics, config, cross_entropy, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, config, cross_entropy, setting
 from sbil.dataset import Dataset, Pool, Rows, Spec, Transitions
 from sbil.networks import Network, Scaling, make_network, orthogonal_dense, scaling
 
@@ -191,7 +191,7 @@ def dice(spec: Spec, config: DICEConfig, inputs: int, outputs: int, nu: Nu, act:
     def logits(state: ValueDICEState, observation: Array) -> Array:
         return state.network(observation)
 
-    return Algorithm(init, update, logits)
+    return Algorithm(init, update, logits, batch=config.batch)
 
 
 def value_dice(spec: Spec, config: ValueDICEConfig) -> Algorithm:
@@ -212,6 +212,14 @@ def value_dice(spec: Spec, config: ValueDICEConfig) -> Algorithm:
     return dice(spec, config, 1 + spec.actions, 1, nu, act, slopes)
 
 
-PRESETS = {"default": ValueDICEConfig(), "paper": ValueDICEConfig(), "long": ValueDICEConfig()}
-# The EDM paper's 10,000 updates; the original's 5 updates for each of 100,000 steps.
-UPDATES = {"default": 10_000, "paper": 10_000, "long": 500_000}
+ENTRY = Entry(
+    name="value_dice",
+    make=value_dice,
+    config=ValueDICEConfig,
+    presets={"default": ValueDICEConfig(), "paper": ValueDICEConfig(), "long": ValueDICEConfig()},
+    needs="triples",
+    reference="Kostrikov, Nachum and Tompson (2020)",
+    titles={"default": "ValueDICE", "long": "ValueDICE, 500,000 updates"},
+    # The EDM paper's 10,000 updates; the original's 5 updates for each of 100,000 steps.
+    updates={"default": 10_000, "long": 500_000},
+)

@@ -11,7 +11,7 @@ draw inside the exponential, and what nu can learn by telling relaxed actions fr
 import jax
 from jaxtyping import Array, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, config
+from sbil.algorithms.base import Algorithm, Entry, config
 from sbil.algorithms.value_dice import DICEConfig, dice
 from sbil.dataset import Spec
 from sbil.networks import Network
@@ -39,4 +39,12 @@ def value_dice_exact(spec: Spec, config: ValueDICEExactConfig) -> Algorithm:
     return dice(spec, config, 1, spec.actions, nu, act, slopes)
 
 
-PRESETS = {"default": ValueDICEExactConfig()}
+ENTRY = Entry(
+    name="value_dice_exact",
+    make=value_dice_exact,
+    config=ValueDICEExactConfig,
+    presets={"default": ValueDICEExactConfig()},
+    needs="triples",
+    reference="Kostrikov, Nachum and Tompson (2020)",
+    titles={"default": "ValueDICE, exact"},
+)

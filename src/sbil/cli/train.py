@@ -78,7 +78,7 @@ class Command(Table):
 def run(command: Command) -> None:
     """Train, save, and say how well the policy agrees with the decisions."""
     from sbil import devices, files
-    from sbil.algorithms import candidates, settings_of
+    from sbil.algorithms import settings_of
     from sbil.checkpoint import Checkpoint
     from sbil.cli.scores import resampled
     from sbil.errors import UserError
@@ -100,7 +100,7 @@ def run(command: Command) -> None:
         **asdict(command),
         **{"out": "", "overwrite": "", "json": "", "calibrate": "", "data": fingerprint(training)},
         **dict.fromkeys((*ROLES, "schema"), ""),
-        "settings": [settings_of(c) for c in candidates(command.algorithm, command.preset, command.set).values()],
+        "settings": [settings_of(config) for config in choices(command).values()],
         "version": MADE_BY,
         "device": devices.describe(runs=1),
     }
@@ -245,18 +245,25 @@ def compared(
     return rows(found)
 
 
+def choices(command: Command) -> dict[str, Any]:
+    """The Configs to choose from."""
+    from sbil.algorithms import candidates, parse_words
+
+    return candidates(command.algorithm, command.preset, parse_words(command.algorithm, command.set))
+
+
 def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint") -> "tuple[Policy, Trained]":
     """Train as the command says."""
-    from sbil.algorithms import candidates, updates_for
+    from sbil.algorithms import updates_for
 
-    choices = candidates(command.algorithm, command.preset, command.set)
+    configs = choices(command)
     return with_bar(
         command.algorithm,
         training,
         seed=command.seed,
         preset=command.preset,
-        candidates=choices,
-        updates=updates_for(command.algorithm, command.preset, choices.values(), command.updates),
+        candidates=configs,
+        updates=updates_for(command.algorithm, command.preset, configs.values(), command.updates),
         thin=command.thin,
         thin_offset=command.thin_offset,
         standardise=STANDARDISE[command.standardise],

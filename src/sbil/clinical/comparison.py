@@ -16,7 +16,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -245,7 +245,7 @@ def check(methods: Sequence[str], splits: int, updates: int | None, references: 
 
 def _settings(method: str, updates: int | None) -> list[Any]:
     asked = Method.parse(method)
-    configs = algorithms.candidates(asked.algorithm, asked.preset, asked.settings)
+    configs = asked.candidates
     if len(configs) > 1:
         raise UserError(f"{method}: settings are not chosen here; give one value of each.")
     (config,) = configs.values()
@@ -254,7 +254,7 @@ def _settings(method: str, updates: int | None) -> list[Any]:
 
 def _updates(method: Method, config: Any, updates: int | None) -> int:
     """Those asked for; of a method that learns in rounds, always its own number of them."""
-    own = None if hasattr(config, "rounds") else updates
+    own = None if algorithms.get(method.algorithm).rounds else updates
     return algorithms.updates_for(method.algorithm, method.preset, [config], own)
 
 
@@ -353,7 +353,7 @@ def _learned(
 ) -> Iterator[Says | None]:
     """Train an algorithm on all splits in one program."""
     asked, one = Method.parse(method), splits.training[0]
-    entry, config = algorithms.get(asked.algorithm), algorithms.configure(*astuple(asked))
+    entry, (config,) = algorithms.get(asked.algorithm), asked.candidates.values()
     dataset = splits.dataset()
     algorithms.require(asked.algorithm, dataset)
     trained = train_many(

@@ -23,7 +23,7 @@ import tyro
 from jaxtyping import Array, PRNGKeyArray
 
 from sbil import environments
-from sbil.algorithms.base import parse_settings, settings_of
+from sbil.algorithms.base import change, parse, settings_of
 from sbil.checkpoint import Checkpoint
 from sbil.demonstrators.ppo import PPOConfig, Rollout, act, acting, begin, learn
 from sbil.errors import UserError, program, unknown
@@ -200,7 +200,7 @@ class Command:
 
 def changed(settings: PPOConfig, words: tuple[str, ...]) -> PPOConfig:
     """Settings changed as name=value."""
-    new: PPOConfig = parse_settings(settings, words)
+    new = change(settings, parse(PPOConfig, words))
     if new.games % GROUPS or new.epochs * new.games * new.steps % new.batch:
         raise UserError(f"games must be even, and batch {new.batch} divide epochs x games x steps.")
     return new

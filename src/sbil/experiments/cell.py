@@ -28,6 +28,13 @@ class Method:
         name = self.algorithm if self.preset == "default" else f"{self.algorithm}:{self.preset}"
         return "+".join((name, *self.settings))
 
+    @property
+    def candidates(self) -> dict[str, Any]:
+        """The Configs that the settings allow, by name; where there are several, every run chooses among them."""
+        from sbil.algorithms import candidates, parse_words
+
+        return candidates(self.algorithm, self.preset, parse_words(self.algorithm, self.settings))
+
     @classmethod
     def parse(cls, text: str) -> "Method":
         """From "edm", "edm:released", "edm:released+noise=0.1" or "bc+weight_decay=0/0.1/1"."""
@@ -83,10 +90,8 @@ class Cell:
 
     @property
     def candidates(self) -> dict[str, Any]:
-        """The settings of the method, by name; where there are several, every run chooses among them."""
-        from sbil.algorithms import candidates
-
-        return candidates(self.method.algorithm, self.method.preset, self.method.settings)
+        """The Configs that the settings of the method allow, by name."""
+        return self.method.candidates
 
     @property
     def fingerprint(self) -> str:

@@ -52,8 +52,7 @@ def updates_for(method: Method, asked: int | None) -> int:
     """The updates of a method's cells."""
     from sbil import algorithms
 
-    candidates = algorithms.candidates(method.algorithm, method.preset, method.settings)
-    return algorithms.updates_for(method.algorithm, method.preset, candidates.values(), asked)
+    return algorithms.updates_for(method.algorithm, method.preset, method.candidates.values(), asked)
 
 
 def cells_of(experiments: Sequence[Experiment]) -> list[Cell]:

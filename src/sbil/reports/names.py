@@ -1,5 +1,7 @@
 """What methods are called in print, in the order of tables."""
 
+from sbil.algorithms import ALGORITHMS
+
 NAMES = {
     "bc": "BC",
     "bc:decay": "BC, weight decay 1",
@@ -34,8 +36,11 @@ _PLACES = {method: place for place, method in enumerate(NAMES)}
 
 
 def name_of(method: str) -> str:
-    """A method in words; one that has no name here is called by its own text."""
-    return NAMES.get(method, method)
+    """A method in words: the name above, the title in its algorithm's ENTRY, or its own text."""
+    algorithm, _, preset = method.partition(":")
+    if method in NAMES or algorithm not in ALGORITHMS:
+        return NAMES.get(method, method)
+    return ALGORITHMS[algorithm].title(preset or "default")
 
 
 def place_of(method: str) -> tuple[int, str]:
