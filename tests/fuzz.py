@@ -32,7 +32,7 @@ import polars as pl
 import probes
 from sbil import demonstrations
 from sbil.cli.show import facts
-from sbil.demonstrations import Column, Schema, check, child, read, read_observations, reading
+from sbil.demonstrations import Column, Schema, check, read, read_observations, reader_process
 from sbil.errors import UserError
 from sbil.policy import DESCRIPTION, WEIGHTS, Policy, Standardisation
 from sbil.policy.folder import sealed
@@ -615,10 +615,10 @@ def outcome(call: Callable[[], Any], path: Path | None = None) -> str:
 
 def named(path: Path) -> bool:
     """Whether the damage has made a column's name of what was a cell: names may be told."""
-    from sbil.demonstrations import table
+    from sbil.demonstrations.sources import table_of
 
     try:
-        return any(CANARY in name for name in table.of_files([path]).names)
+        return any(CANARY in name for name in table_of([path]).names)
     except UserError as error:  # of the header, for no cell has been read
         return CANARY in str(error)
 
@@ -658,7 +658,7 @@ def shown(path: Path) -> None:
 def in_process(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What the child does, without the child; it leaves for want of memory with one line as well."""
     try:
-        return child._done(json.loads(json.dumps(request)), folder)
+        return reader_process.answer(json.loads(json.dumps(request)), folder)
     except MemoryError:
         raise UserError(f"could not read {request['name']}: memory") from None
 
@@ -667,8 +667,8 @@ def main() -> None:
     """Make the inputs from START to STOP and try each."""
     folder, start, stop = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     if "--real" not in sys.argv:
-        child._limit(24 << 30)
-        reading._elsewhere = in_process
+        reader_process.limit_memory(24 << 30)
+        reader_process.elsewhere = in_process
     good(folder)
     for number in range(start, stop):
         given = make(number, folder)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import probes
-from sbil import demonstrations as npz
 from sbil import devices
 from sbil.algorithms import ALGORITHMS
 from sbil.dataset import Spec, as_inputs, features_of, make_dataset, make_pool, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.demonstrations.formats import npz
 from sbil.errors import UserError
 from sbil.evaluation.agreement import agreement
 from sbil.experiments.run import evenly_split

@@ -1,6 +1,6 @@
 """sbil: learn a policy from recorded decisions alone - no reward, no simulator, no second try.
 
-    demonstrations = sbil.load("demonstrations.npz")
+    demonstrations = sbil.read("demonstrations.npz")
     policy = sbil.fit("edm", demonstrations, seed=0)
     policy.act(x); policy.probabilities(x); policy.energy(x); policy.save("policy/")
 
@@ -15,7 +15,7 @@ from sbil.version import __version__
 
 if TYPE_CHECKING:
     from sbil.dataset import Dataset, Spec, make_dataset, spec_of
-    from sbil.demonstrations import Demonstrations, Trajectory, load, read, save
+    from sbil.demonstrations import Demonstrations, Trajectory, check, read, save
     from sbil.evaluation import Policies, play
     from sbil.fitting import fit
     from sbil.policy import Policy
@@ -28,7 +28,7 @@ _HOMES = {
     "spec_of": "sbil.dataset",
     "Demonstrations": "sbil.demonstrations",
     "Trajectory": "sbil.demonstrations",
-    "load": "sbil.demonstrations",
+    "check": "sbil.demonstrations",
     "read": "sbil.demonstrations",
     "save": "sbil.demonstrations",
     "Policies": "sbil.evaluation",
@@ -41,6 +41,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "load":
+        raise AttributeError("sbil.load is gone; use sbil.read, which reads every format")
     if name not in _HOMES:
         raise AttributeError(f"module 'sbil' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
@@ -59,8 +61,8 @@ __all__ = [
     "Trajectory",
     "UserError",
     "__version__",
+    "check",
     "fit",
-    "load",
     "make_dataset",
     "play",
     "read",

@@ -9,7 +9,7 @@ from stays import changed, write_table
 import fuzz
 from probes import refusal
 from sbil.cli import main
-from sbil.demonstrations import reading
+from sbil.demonstrations import reader_process
 from sbil.policy import Policy
 
 NAMES = ("stay", "hour", "patient", "pulse", "age", "treat", "end")
@@ -19,7 +19,7 @@ ROLES = ("--episode", "stay", "--time", "hour", "--action", "treat", "--terminal
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
     """The reader in this process, for the sake of time."""
-    monkeypatch.setattr(reading, "_elsewhere", fuzz.in_process)
+    monkeypatch.setattr(reader_process, "elsewhere", fuzz.in_process)
 
 
 def rows(gap=True):

@@ -68,7 +68,7 @@ def policy(folder, demos):
 
 
 def test_collect_train_evaluate(demos, policy, capsys):
-    loaded = demonstrations.load(demos)
+    loaded = demonstrations.read(demos)
     assert len(loaded) == 4
     assert loaded.provenance["mode"] == "sampled"
     names = ["README.md", "metrics.csv", "policy.json", "weights.safetensors"]

@@ -16,7 +16,7 @@ import probes
 from probes import refusal
 from sbil.cli import main
 from sbil.cli import train as train_command
-from sbil.demonstrations import Column, Schema, read, reading
+from sbil.demonstrations import Column, Schema, read, reader_process
 from sbil.policy import Policy, Standardisation
 from sbil.policy.folder import sealed
 
@@ -29,7 +29,7 @@ MORE = ("--group", "patient", "--one-hot", "sex", "--observations", "pulse", "ag
 def _here():
     """The reader in this process, for the sake of time; tests of processes are elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_elsewhere", fuzz.in_process)
+        patch.setattr(reader_process, "elsewhere", fuzz.in_process)
         yield
 
 

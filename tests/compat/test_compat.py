@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbil.demonstrations import npz
+from sbil.demonstrations.formats import npz
 from sbil.experiments.store import read_all
 from sbil.policy import Policy
 

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sbil.demonstrations import Column, Schema, check, read, reading, save, suspects
+from sbil.demonstrations import Column, Schema, check, quality, read, reader_process, save
 from tables import ROLES, in_process
 
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
-    monkeypatch.setattr(reading, "_elsewhere", in_process)
+    monkeypatch.setattr(reader_process, "elsewhere", in_process)
 
 
 def stays(rows=40, **changes):
@@ -313,7 +313,7 @@ def test_rows_that_are_copies():
 
 
 def test_copies_among_too_many_rows_are_not_counted(monkeypatch):
-    monkeypatch.setattr(suspects, "MOST_ROWS", 100)
+    monkeypatch.setattr(quality, "MOST_ROWS", 100)
     found = check(wards().select("pulse", "treat"), action="treat")
     assert "rows: too many to look for copies among them" in said(found, "note")
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import fuzz
 import probes
 from probes import refused
-from sbil.demonstrations import Schema, check, read, reading
+from sbil.demonstrations import Schema, check, read, reader_process
 from sbil.errors import UserError
 from sbil.policy import Policy, Standardisation
 
@@ -154,7 +154,7 @@ def test_an_input_that_ends_the_driver_or_keeps_it_is_noted(tmp_path, monkeypatc
 
 @pytest.fixture
 def _here(monkeypatch):
-    monkeypatch.setattr(reading, "_elsewhere", fuzz.in_process)
+    monkeypatch.setattr(reader_process, "elsewhere", fuzz.in_process)
 
 
 NUMBERS = st.floats(width=32).map(str) | st.integers(-(10**6), 10**6).map(str) | st.decimals(-9, 9, places=3).map(str)

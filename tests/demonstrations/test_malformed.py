@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from probes import refused
-from sbil.demonstrations import Column, Schema, check, read, read_observations, reading
+from sbil.demonstrations import Column, Schema, check, read, read_observations, reader_process
 from tables import GOOD, ROLES, in_process
 
 SECRET = "Quasimodo"  # stands in cells; no message may quote it
@@ -19,7 +19,7 @@ SECRET = "Quasimodo"  # stands in cells; no message may quote it
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
-    monkeypatch.setattr(reading, "_elsewhere", in_process)
+    monkeypatch.setattr(reader_process, "elsewhere", in_process)
 
 
 def changed(old, new, count=1):
@@ -378,10 +378,10 @@ def test_gzip_damaged(tmp_path):
 def test_parts_that_differ(tmp_path):
     (tmp_path / "1.csv").write_text(GOOD)
     (tmp_path / "2.csv").write_text(changed("pulse", "puls"))
-    with pytest.raises(ValueError, match=r"2\.csv: has a column more, 'puls', unlike 1\.csv"):
+    with pytest.raises(ValueError, match=r"2\.csv: has column 'puls', which 1\.csv lacks"):
         read(tmp_path, **ROLES)
     (tmp_path / "2.csv").write_text("stay,hour,sex,treat\n3,0,m,none\n")
-    with pytest.raises(ValueError, match=r"2\.csv: has no column 'pulse', unlike 1\.csv"):
+    with pytest.raises(ValueError, match=r"2\.csv: column 'pulse' is missing, which 1\.csv has"):
         read(tmp_path, **ROLES)
     (tmp_path / "2.csv").write_text(GOOD.replace("61", "x").replace("\n1,", "\n3,").replace("\n2,", "\n4,"))
     with pytest.raises(ValueError, match=r"2\.csv, line 3, column 'pulse'"):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import probes
 from probes import loaded_or_refused, refused
 from sbil.demonstrations import Column, Demonstrations, Schema, Trajectory
-from sbil.demonstrations.minari import read_minari, write_minari
+from sbil.demonstrations.formats.minari import read_minari, write_minari
 from sbil.errors import UserError
 
 with warnings.catch_warnings():
@@ -502,7 +502,7 @@ def test_an_evil_environment_is_text(datasets, tmp_path):
     evil = spec | {"entry_point": "evil_module:Env", "id": "Evil-v0"}
     spoil_metadata(datasets / "theirs-v0", env_spec=json.dumps(evil), eval_env_spec=json.dumps(evil))
     reads = (
-        "import sys; from sbil.demonstrations.minari import read_minari; "
+        "import sys; from sbil.demonstrations.formats.minari import read_minari; "
         "print(read_minari('theirs-v0').provenance['environment']); "
         "assert not {'evil_module', 'gymnasium', 'minari'} & set(sys.modules)"
     )

@@ -16,7 +16,8 @@ from hypothesis.extra import numpy as hnp
 
 import probes
 from probes import loaded_or_refused, refused
-from sbil.demonstrations import Demonstrations, Trajectory, load, save
+from sbil.demonstrations import Demonstrations, Trajectory, save
+from sbil.demonstrations.formats.npz import load
 
 
 def assert_equal(one, other):

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sbil
-from sbil.demonstrations import Column, Schema, read, read_observations, reading
+from sbil.demonstrations import Column, Schema, read, read_observations, reader_process
 from sbil.errors import UserError
 from tables import GOOD, ROLES, assert_same, in_process
 
@@ -25,7 +25,7 @@ from tables import GOOD, ROLES, assert_same, in_process
 @pytest.fixture
 def here(monkeypatch):
     """Read in this process."""
-    monkeypatch.setattr(reading, "_elsewhere", in_process)
+    monkeypatch.setattr(reader_process, "elsewhere", in_process)
 
 
 @pytest.fixture(scope="module")
@@ -499,7 +499,7 @@ def test_any_dialect(folder, columns, delimiter, newline, comma, quoting, encodi
     decimal = "," if comma and delimiter != "," else "."
     path = write(folder, as_csv(columns, delimiter, newline, decimal, quoting).encode(encoding))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_elsewhere", in_process)
+        patch.setattr(reader_process, "elsewhere", in_process)
         assert_reference(read(path, **RANDOM), columns)
 
 
@@ -513,7 +513,7 @@ def test_any_format_and_any_order_of_rows(folder, columns, seed):
     frame.write_parquet(folder / "t.parquet")
     frame.write_csv(folder / "t.csv")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_elsewhere", in_process)
+        patch.setattr(reader_process, "elsewhere", in_process)
         for source in (frame[order], frame.to_pandas(), folder / "t.parquet", folder / "t.csv"):
             assert_same(read(source, **RANDOM), expected)
 
@@ -522,7 +522,8 @@ def test_any_format_and_any_order_of_rows(folder, columns, seed):
 
 
 def test_the_child_imports_no_jax():
-    code = "import sys, sbil.demonstrations.child, sbil.demonstrations.tasks; sys.exit('jax' in sys.modules)"
+    parts = ", ".join(f"sbil.demonstrations.{name}" for name in ("reader_process", "rows", "survey", "formats.parquet"))
+    code = f"import sys, {parts}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
@@ -540,7 +541,7 @@ def test_reading_needs_no_polars_until_a_table_comes():
     ],
 )
 def test_a_child_that_dies(tmp_path, monkeypatch, end, words):
-    monkeypatch.setattr(reading, "CHILD", ["-c", end])
+    monkeypatch.setattr(reader_process, "COMMAND", ["-c", end])
     path = write(tmp_path, GOOD)
     with pytest.raises(UserError, match=words) as raised:
         read(path, **ROLES)
@@ -548,7 +549,7 @@ def test_a_child_that_dies(tmp_path, monkeypatch, end, words):
 
 
 def test_memory_is_limited(tmp_path):
-    code = "from sbil.demonstrations import child; child._limit(1 << 30); bytearray(1 << 31)"
+    code = "from sbil.demonstrations.reader_process import limit_memory; limit_memory(1 << 30); bytearray(1 << 31)"
     done = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True)
     assert b"MemoryError" in done.stderr
 
@@ -573,10 +574,10 @@ def test_an_interrupt_ends_the_child(tmp_path, monkeypatch):
             self.killed = True
             super().kill()
 
-    monkeypatch.setattr(reading.subprocess, "Popen", Interrupted)
-    monkeypatch.setattr(reading, "CHILD", ["-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(reader_process.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(reader_process, "COMMAND", ["-c", "import time; time.sleep(60)"])
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(reading.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(reader_process.tempfile, "tempdir", str(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         read(write(tmp_path, GOOD), **ROLES)
     assert started[0].returncode is not None

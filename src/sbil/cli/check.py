@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from sbil.cli.table import Table
+from sbil.cli.columns import ColumnOptions
 
 if TYPE_CHECKING:
     from sbil.demonstrations.checking import Checked, ColumnFacts
@@ -22,7 +22,7 @@ WORDS = {"stops": "[red]stops[/]", "harms": "[yellow]harms[/]", "note": "note"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Table):
+class Command(ColumnOptions):
     """Look through a table before anything is trained on it. Roles of columns that are not given are guessed."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from sbil.cli.table import Table, load, tell
+from sbil.cli.columns import ColumnOptions, load, tell
 
 EXAMPLES = (
     "sbil compare --data stays.csv --episode stay --time hour --action treatment --algorithms edm,rcal",
@@ -13,7 +13,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Table):
+class Command(ColumnOptions):
     """Cross-validate algorithms by episode beside BC, the commonest and the previous action."""
 
     data: str

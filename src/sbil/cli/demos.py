@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from sbil.cli.table import Table, load
+from sbil.cli.columns import ColumnOptions, load
 
 EXAMPLES = (
     "sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz",
@@ -59,7 +59,7 @@ class Import:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Table):
+class Export(ColumnOptions):
     """Write demonstrations as a Minari dataset, for other programs."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
@@ -118,7 +118,7 @@ def bring(command: Import) -> None:
 
 def hand_on(command: Export) -> None:
     """Write the dataset."""
-    from sbil.demonstrations.minari import write_minari
+    from sbil.demonstrations.formats.minari import write_minari
 
     path = write_minari(
         load(command.data, command),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sbil.cli.table import ROLES, Table, load, tell
+from sbil.cli.columns import ROLES, ColumnOptions, load, tell
 
 if TYPE_CHECKING:
     from sbil.demonstrations import Demonstrations
@@ -23,7 +23,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Table):
+class Command(ColumnOptions):
     """Score a finished policy: live in an environment, or against recorded decisions."""
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]

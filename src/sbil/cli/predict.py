@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sbil.cli.table import tell_filled
+from sbil.cli.columns import tell_filled
 
 if TYPE_CHECKING:
     import polars as pl

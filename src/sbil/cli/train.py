@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from sbil.cli.table import ROLES, SHOWN, Table, load, tell
+from sbil.cli.columns import ROLES, SHOWN, ColumnOptions, load, tell
 from sbil.version import MADE_BY
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ STANDARDISE = {"auto": None, "yes": True, "no": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Table):
+class Command(ColumnOptions):
     """Train a policy on recorded demonstrations and write it to a folder.
 
     An interrupted training goes on where it was when the same command is given again; a choice among settings is

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from sbil.cli.table import Table, load
+from sbil.cli.columns import ColumnOptions, load
 from sbil.cli.train import Drawn, calibrated, with_bar
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ LONGEST = 60  # letters of a version or device that are shown
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Table):
+class Command(ColumnOptions):
     """Train a policy again from its data, by what its folder says of it, and compare the two.
 
     On one machine, with the same versions, they are the same byte for byte. On another they may not be: then it says

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from sbil.cli.table import Table, load
+from sbil.cli.columns import ColumnOptions, load
 
 EXAMPLES = (
     "sbil view demos.npz --out view.html",
@@ -17,7 +17,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Table):
+class Command(ColumnOptions):
     """Look at episodes: values and decisions over time, in one HTML page that needs no server and no network.
 
     The page finds, sorts and flags episodes, and saves the flagged ones as a list to exclude. It holds recorded values.

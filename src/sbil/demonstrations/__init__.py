@@ -1,8 +1,8 @@
 """What people bring: trajectories of recorded decisions, read, checked, thinned, drawn and split."""
 
 from sbil.demonstrations.checking import Checked, ColumnFacts, Problem, check
-from sbil.demonstrations.npz import load, save
-from sbil.demonstrations.reading import Rows, read, read_observations
+from sbil.demonstrations.formats.npz import save
+from sbil.demonstrations.reading import States, read, read_observations
 from sbil.demonstrations.schema import Column, Schema
 from sbil.demonstrations.trajectory import Demonstrations, Steps, Trajectory, thinned
 
@@ -12,12 +12,11 @@ __all__ = [
     "ColumnFacts",
     "Demonstrations",
     "Problem",
-    "Rows",
     "Schema",
+    "States",
     "Steps",
     "Trajectory",
     "check",
-    "load",
     "read",
     "read_observations",
     "save",

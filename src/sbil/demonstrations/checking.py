@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sbil.demonstrations.reading import asked, ready, roles_of
+from sbil.demonstrations.reader_process import asked
+from sbil.demonstrations.reading import roles_of, whole
 from sbil.demonstrations.roles import Roles
 from sbil.demonstrations.schema import Missing, Schema
 from sbil.demonstrations.trajectory import Demonstrations
@@ -104,9 +105,7 @@ def check(
         **{"units": units, "missing": missing, "schema": schema},
     )
     name = str(source) if isinstance(source, str | Path) else "the data frame"
-    if loaded := ready(source, roles):
-        if exclude:
-            raise UserError(f"{name}: episodes are excluded by name, and these data have none.")
+    if loaded := whole(source, roles, exclude):
         source, roles = _frame(loaded, name), roles_of(episode="episode", time="step", action="action")
     with asked(source, {"task": "check", "roles": roles.as_json(), "exclude": list(exclude)}) as (_, facts):
         found = _checked(name, facts, roles)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sbil.demonstrations.cells import Levels
 from sbil.demonstrations.table import Batch
+from sbil.demonstrations.values import Levels
 from sbil.errors import UserError
 
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from sbil.errors import UserError
 
-TEXT = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
-PARQUET = (".parquet", ".pq")
 DELIMITERS = ",;\t|"
 WORDS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 SAMPLE = 1 << 20  # bytes that the dialect is judged by

@@ -14,18 +14,19 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sbil import files
+from sbil.demonstrations.formats import Format
 from sbil.demonstrations.schema import Schema
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
 from sbil.errors import UserError
 
-FORMAT = "sbil-demonstrations"
+MARK = "sbil-demonstrations"
 VERSION = 1
 STACKED = 2  # the version of files of frames, which say how many of them make an observation
 MEMBERS = ("header", "observations", "actions", "lengths", "last", "terminal", "truncated")
@@ -38,7 +39,7 @@ def save(demonstrations: Demonstrations, path: Path) -> None:
     """Write demonstrations to `path`; the same demonstrations give the same bytes."""
     trajectories = demonstrations.trajectories
     header = {
-        "format": FORMAT,
+        "format": MARK,
         "version": STACKED if demonstrations.stack else VERSION,
         **({"stack": demonstrations.stack} if demonstrations.stack else {}),
         "action_names": list(demonstrations.action_names),
@@ -81,23 +82,16 @@ def _packing(content: bytes) -> int:
 
 
 def load(path: Path) -> Demonstrations:
-    """Read demonstrations from `path`, checked; a damaged or foreign file is a UserError that names it."""
+    """Read a file that `save` wrote, or plain arrays that people have (see `_plain`); UserErrors name the file."""
     path = Path(path)
     if not path.exists():
         raise UserError(f"{path}: there is no such file.")
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the NPZ file of the demonstrations.")
-    return _load(path, _ours)
-
-
-def _ours(path: Path) -> Demonstrations:
-    names = [*MEMBERS, *(["groups"] if "groups" in _sizes(path) else [])]
-    return _assemble(_members(path, names, MEMBERS))
-
-
-def _load(path: Path, build: Callable[[Path], Demonstrations]) -> Demonstrations:
     try:
-        return build(path)
+        sizes = _sizes(path)
+        plain = "actions" in sizes and not sizes.keys() & {"header", "lengths"}
+        return _plain(path) if plain else _ours(path)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except PermissionError:
@@ -107,15 +101,9 @@ def _load(path: Path, build: Callable[[Path], Demonstrations]) -> Demonstrations
         raise UserError(f"{path}: not a readable file of demonstrations; damaged or incomplete ({kind}).") from None
 
 
-def load_any(path: Path) -> Demonstrations:
-    """Read demonstrations of ours, or plain arrays that people have: see `_plain`."""
-    path = Path(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            plain = "header.npy" not in archive.namelist() and "actions.npy" in archive.namelist()
-    except Exception:  # `load` says what is wrong with it
-        plain = False
-    return _load(path, _plain) if plain else load(path)
+def _ours(path: Path) -> Demonstrations:
+    names = [*MEMBERS, *(["groups"] if "groups" in _sizes(path) else [])]
+    return _assemble(_members(path, names, MEMBERS))
 
 
 def _plain(path: Path) -> Demonstrations:
@@ -242,7 +230,7 @@ def _header(content: np.ndarray) -> dict[str, Any]:
         json.dumps(header, ensure_ascii=False).encode()  # half a character is JSON and no text
     except (ValueError, RecursionError):
         raise UserError("its header is not readable JSON; the file is damaged.") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+    if not isinstance(header, dict) or header.get("format") != MARK:
         raise UserError("not a file of demonstrations of sbil.")
     if header.get("version") not in (VERSION, STACKED):
         raise UserError(
@@ -264,3 +252,6 @@ def _names(header: dict[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise UserError(f"its header has no list of {key}; the file is damaged.")
     return tuple(names)
+
+
+FORMAT = Format("NPZ", (".npz",), demonstrations=load)

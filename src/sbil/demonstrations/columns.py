@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sbil.demonstrations import cells
-from sbil.demonstrations.cells import Cells, Levels, Times
-from sbil.demonstrations.dialect import SIGNS
+from sbil.demonstrations import values as cells
+from sbil.demonstrations.formats.dialect import SIGNS
 from sbil.demonstrations.schema import LARGEST, Schema
 from sbil.demonstrations.table import Batch, Table
+from sbil.demonstrations.values import Cells, Levels, Times
 from sbil.errors import UserError
 
 MOST_LEVELS = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from sbil.demonstrations import cells
+from sbil.demonstrations import values as cells
 
 MOST_ROWS = 10_000_000  # rows that are compared with one another, 8 bytes each
 FEW_UNITS = 50  # among fewer episodes a measurement may differ in each by chance

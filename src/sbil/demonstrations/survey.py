@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sbil.demonstrations import cells
-from sbil.demonstrations.cells import Levels, Times
-from sbil.demonstrations.convert import begin, is_fraction, looks_numeric
+from sbil.demonstrations import values as cells
+from sbil.demonstrations.columns import MOST_LEVELS
 from sbil.demonstrations.excluding import without
-from sbil.demonstrations.gathering import MOST_LEVELS
+from sbil.demonstrations.quality import Copies, Identifiers
 from sbil.demonstrations.roles import Roles, require
-from sbil.demonstrations.suspects import Copies, Identifiers
+from sbil.demonstrations.rows import begin, is_fraction, looks_numeric
 from sbil.demonstrations.table import Batch, Table
+from sbil.demonstrations.values import Levels, Times
 
 # What columns of a role are called, the likeliest first.
 NAMES = {

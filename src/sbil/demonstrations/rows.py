@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sbil.demonstrations import cells
+from sbil.demonstrations import values as cells
+from sbil.demonstrations.columns import Gathered, Wanted, gather, numeric_columns
 from sbil.demonstrations.excluding import without
-from sbil.demonstrations.gathering import Gathered, Wanted, gather, numeric_columns
 from sbil.demonstrations.roles import Roles, listed, require
 from sbil.demonstrations.schema import Column, Schema
 from sbil.demonstrations.table import Batch, Table

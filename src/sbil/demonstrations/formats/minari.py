@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sbil import files
+from sbil.demonstrations.formats import Format
 from sbil.demonstrations.schema import Schema
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
 from sbil.errors import UserError
@@ -443,3 +444,16 @@ def _write_episode(group: Any, index: int, trajectory: Trajectory) -> None:
     group["rewards"] = np.full(steps, np.nan)
     group["terminations"] = last & trajectory.terminal
     group["truncations"] = last & trajectory.truncated
+
+
+def _recognises(source: Any) -> bool:
+    """Whether a source is `minari:NAME`, or a folder with a dataset in it."""
+    if not isinstance(source, str | Path):
+        return False
+    data = Path(source) / "data"
+    return str(source).startswith("minari:") or (data / EPISODES).exists() or (data / METADATA).exists()
+
+
+FORMAT = Format(
+    "Minari", demonstrations=lambda source: read_minari(str(source).removeprefix("minari:")), recognises=_recognises
+)

@@ -13,7 +13,7 @@ ROLES = ("episode", "time", "action", "observations", "terminal", "group", "cate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ColumnOptions:
     """What the columns of a table mean; commands that read one have these options first."""
 
     action: str | None = None
@@ -45,7 +45,7 @@ class Table:
         return {role: getattr(self, role) for role in ROLES if getattr(self, role)}
 
 
-def load(data: str, table: Table, schema: Any = None) -> "Demonstrations":
+def load(data: str, table: ColumnOptions, schema: Any = None) -> "Demonstrations":
     """The demonstrations in a file, folder, glob or Minari dataset.
 
     schema: that of a policy, where the table is to be read as the one it was trained on.

@@ -1,0 +1,187 @@
+"""Text with one line per row: CSV, with any of four delimiters, in any of the usual encodings, also gzipped.
+
+The structure is checked before Polars splits the cells: every row has as many cells as the header, and every quote is
+closed. The cells stay text. A file may be large: no more than a few blocks are held at once.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import polars as pl
+
+from sbil.demonstrations.formats import Format
+from sbil.demonstrations.formats.dialect import SAMPLE, Dialect, encoding_of, sniff
+from sbil.demonstrations.table import Batch, Table, checked_names
+from sbil.errors import UserError
+
+BLOCK = 1 << 22  # bytes of text at a time
+LONGEST_ROW = 1 << 26
+
+
+def table(path: Path) -> Table:
+    """The rows of a file; its cells are text."""
+    with _opened(path) as file:
+        sample = file.read(SAMPLE)
+        dialect = sniff(sample, whole=len(sample) < SAMPLE)
+    header = next(_blocks(path, dialect))
+    names, _ = _header(header, dialect)
+
+    def batches() -> Iterator[Batch]:
+        line, first = 1, True
+        for block in _blocks(path, dialect):
+            lines = block.count(b"\n")
+            if first:
+                _, skip = _header(block, dialect)
+                line, lines, block = line + block[:skip].count(b"\n"), lines - block[:skip].count(b"\n"), block[skip:]
+                first = False
+            frame, rows = _split(block, dialect.delimiter, names, line)
+            if len(rows):
+                yield Batch(frame, rows, str(path), dialect.decimal)
+            line += lines
+
+    return Table(names, batches, "line", dialect.words)
+
+
+def _opened(path: Path) -> BinaryIO:
+    if path.name.lower().endswith(".gz"):
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    return path.open("rb")
+
+
+def _blocks(path: Path, dialect: Dialect) -> Iterator[bytes]:
+    """UTF-8 text in blocks that end with the end of a row; line ends are single newlines."""
+    rest, line = b"", 1
+    with _opened(path) as file:
+        for text in _transcoded(file, dialect.encoding):
+            block = rest + text
+            end = _last_end(block)
+            if end:
+                yield block[:end]
+                line += block.count(b"\n", 0, end)
+            elif len(block) > LONGEST_ROW:
+                raise UserError(f"line {line}: a row of more than 64 MB; is a quote never closed?")
+            rest = block[end:]
+    if rest.strip():
+        if rest.count(b'"') % 2:
+            raise UserError(f"line {line}: a quote is opened in this row and never closed.")
+        yield rest + b"\n"
+
+
+def _last_end(block: bytes) -> int:
+    """Where the last whole row ends: after the last newline that is in no quotes."""
+    if b'"' not in block:
+        return block.rfind(b"\n") + 1
+    text = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero((text == ord("\n")) & ~_quoted(text))
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _quoted(text: np.ndarray) -> np.ndarray:
+    """[n] whether each byte stands in quotes: after an odd number of them."""
+    inside: np.ndarray = np.cumsum(text == ord('"'), dtype=np.int32) % 2 == 1
+    return inside
+
+
+def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)()
+    plain, line, held = True, 1, ""
+    while True:
+        block = file.read(BLOCK)
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError:
+            # So far nothing but ASCII was there, which Latin-1 shares.
+            if encoding != "utf-8" or not plain or encoding_of(block) != "cp1252":
+                raise UserError(f"not all of the text is {encoding}; after line {line} it is something else.") from None
+            encoding, decoder = "cp1252", codecs.getincrementaldecoder("cp1252")()
+            text = decoder.decode(block)
+        plain = plain and text.isascii()
+        text, held = held + text, ""
+        if text.endswith("\r") and block:
+            text, held = text[:-1], "\r"
+        if "\0" in text:
+            raise UserError(f"line {line + text[: text.index(chr(0))].count(chr(10))} holds NUL bytes.")
+        if "\r" in text:
+            text = re.sub("\r\n?", "\n", text)
+        line += text.count("\n")
+        if text:
+            yield text.encode()
+        if not block:
+            return
+
+
+def _header(block: bytes, dialect: Dialect) -> tuple[tuple[str, ...], int]:
+    """The names of the columns, and where the header ends."""
+    start = len(block) - len(block.lstrip(b"\n"))
+    text = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero((text == ord("\n")) & ~_quoted(text))
+    end = int(ends[np.searchsorted(ends, start)]) + 1
+    line = block[start:end].decode().removeprefix("\ufeff")
+    cells = [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=dialect.delimiter, strict=True))]
+    if all(re.fullmatch(r"[+-]?[\d.,]+([eE][+-]?\d+)?", cell) for cell in cells):
+        raise UserError("line 1 holds numbers; a header with the names of the columns is needed there.")
+    return checked_names(cells), end
+
+
+def _split(block: bytes, delimiter: str, names: tuple[str, ...], line: int) -> tuple[pl.DataFrame, np.ndarray]:
+    """The cells of a block as text, and the line of each row; `line` is that of its beginning."""
+    text = np.frombuffer(block, np.uint8)
+    quotes = b'"' in block
+    newlines = np.flatnonzero(text == ord("\n"))
+    inside = _quoted(text) if quotes else np.zeros(1, bool)
+    ends = newlines[~inside[newlines]] if quotes else newlines
+    starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
+    lines = line + np.searchsorted(newlines, starts)
+    marks = np.flatnonzero(text == ord(delimiter))
+    marks = marks[~inside[marks]] if quotes else marks
+    counts = np.diff(np.searchsorted(marks, ends), prepend=0) + 1
+    blank = ends == starts
+    ragged = np.flatnonzero((counts != len(names)) & ~blank)
+    if quotes:
+        _check_quotes(text, inside, delimiter, lines, starts)
+    if len(ragged):
+        raise UserError(
+            f"line {lines[ragged[0]]} has {counts[ragged[0]]} cells and the header {len(names)}; a cell that holds "
+            "the delimiter must be in quotes."
+        )
+    if blank.any():
+        keep = np.ones(len(text), bool)
+        keep[ends[blank]] = False
+        block, lines = text[keep].tobytes(), lines[~blank]
+    if not len(lines):
+        return pl.DataFrame(), lines
+    frame = pl.read_csv(
+        block,
+        has_header=False,
+        new_columns=list(names),
+        separator=delimiter,
+        infer_schema=False,
+        quote_char='"' if quotes else None,
+    )
+    if frame.shape != (len(lines), len(names)):
+        raise UserError(f"the rows from line {line} could not be told apart; save the table again.")
+    return frame, lines
+
+
+def _check_quotes(text: np.ndarray, inside: np.ndarray, delimiter: str, lines: np.ndarray, starts: np.ndarray) -> None:
+    """A quote opens at the beginning of a cell and closes at its end; inside it is doubled."""
+    places = np.flatnonzero(text == ord('"'))
+    bounds = [ord(delimiter), ord("\n"), ord('"')]
+    before = np.where(places > 0, text[places - 1], ord("\n"))
+    after = text[np.minimum(places + 1, len(text) - 1)]
+    wrong = np.where(inside[places], ~np.isin(before, bounds), ~np.isin(after, bounds))
+    if wrong.any():
+        row = np.searchsorted(starts, places[np.argmax(wrong)], side="right") - 1
+        raise UserError(f"line {lines[row]}: a quote inside a cell; put the cell in quotes and write the quote twice.")
+
+
+FORMAT = Format("CSV", (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"), table=table)

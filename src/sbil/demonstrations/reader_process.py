@@ -1,0 +1,157 @@
+"""A process of its own that parses tables: a file that crashes, hangs or swells it does not take the caller along.
+
+The caller writes `request.json` into a temporary folder and starts the process. The process imports no JAX and limits
+its own memory. It leaves arrays and `result.json` in the folder. Data frames are parsed in the caller's own process.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sbil.demonstrations import formats
+from sbil.demonstrations.roles import Roles
+from sbil.demonstrations.schema import Schema
+from sbil.demonstrations.table import Table
+from sbil.errors import UserError
+
+COMMAND = ["-c", "from sbil.demonstrations.reader_process import main; main()"]
+MEMORY = 8 << 30  # bytes of address space, beside what maps the files themselves
+OUT_OF_MEMORY = 77  # exit status
+THREADS = 8  # of the process; more take address space and save little
+
+
+# The caller's side
+
+
+@contextmanager
+def asked(source: Any, request: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Put a request about a table; yields the folder of arrays and the result, for as long as the block lasts."""
+    folder = Path(tempfile.mkdtemp(prefix="sbil-read-"))
+    try:
+        if isinstance(source, str | Path):
+            yield folder, _about_files(source, request, folder)
+        else:
+            yield folder, _about_frame(source, request, folder)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(f"no room left for a copy of the table in {folder.parent}; set TMPDIR.") from None
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _about_files(source: str | Path, request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    from sbil.demonstrations.sources import files_of
+
+    files = files_of(source)
+    result = elsewhere({**request, "files": [str(path) for path in files], "name": str(source)}, folder)
+    result.setdefault("provenance", {})["source"] = [path.name for path in files]
+    result["provenance"]["sha256"] = result["sha256"]
+    return result
+
+
+def _about_frame(frame: Any, request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    format_ = formats.of(frame)
+    if format_ is None or format_.table is None:
+        raise UserError(f"a table is a path, or a Pandas or Polars data frame. Got {type(frame).__name__}.")
+    result = _answer({**request, "files": [], "name": "the data frame"}, format_.table(frame), folder)
+    result.setdefault("provenance", {})["source"] = ["data frame"]
+    return result
+
+
+def elsewhere(request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Have another process answer; whatever becomes of it, the caller gets a result or one line."""
+    (folder / "request.json").write_text(json.dumps(request))
+    package = Path(__file__).parents[2]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+        "POLARS_MAX_THREADS": os.environ.get("POLARS_MAX_THREADS", str(min(THREADS, os.cpu_count() or 1))),
+    }
+    command = [sys.executable, "-P", *COMMAND, str(folder)]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
+    try:
+        status = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return _result(folder, status, request["name"])
+
+
+def _result(folder: Path, status: int, name: str) -> dict[str, Any]:
+    if status == OUT_OF_MEMORY:
+        raise UserError(f"could not read {name}: it needs more memory than the reader may take; it may be damaged.")
+    if status or not (folder / "result.json").exists():
+        raise UserError(f"could not read {name}: the reader crashed; it may be damaged.")
+    result: dict[str, Any] = json.loads((folder / "result.json").read_bytes())
+    if "error" in result:
+        raise UserError(result["error"])
+    if "fault" in result:
+        raise RuntimeError(f"reading {name} failed; this is a fault of sbil:\n{result['fault']}")
+    return result
+
+
+# The process's side
+
+
+def main() -> None:
+    """Answer the request in the folder that is the first argument; a mistake of the user is a result as well."""
+    folder = Path(sys.argv[1])
+    request = json.loads((folder / "request.json").read_bytes())
+    limit_memory(MEMORY + 8 * sum(Path(path).stat().st_size for path in request["files"] if Path(path).is_file()))
+    try:
+        result = answer(request, folder)
+    except UserError as error:
+        result = {"error": str(error)}
+    except MemoryError:
+        sys.exit(OUT_OF_MEMORY)
+    except Exception:
+        result = {"fault": traceback.format_exc()}
+    (folder / "result.json").write_text(json.dumps(result))
+
+
+def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Answer a request about the files that it lists."""
+    from sbil.demonstrations import sources
+
+    paths = [Path(path) for path in request["files"]]
+    result = _answer(request, sources.table_of(paths), folder)
+    return {**result, "sha256": sources.sha256(paths)}
+
+
+def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, Any]:
+    """Answer a request about a table; arrays are left in `folder`."""
+    from sbil.demonstrations import rows, survey
+
+    try:
+        if request["task"] == "read":
+            return rows.demonstrations(table, Roles.from_json(request["roles"]), folder, request["exclude"])
+        if request["task"] == "observe":
+            return rows.rows(table, Schema.from_json(request["schema"]), folder)
+        return survey.profile(table, Roles.from_json(request["roles"]), request["exclude"])
+    except UserError as error:
+        placed = any(str(error).startswith(name) for name in request["files"] or [request["name"]])
+        raise (error if placed else UserError(f"{request['name']}: {error}")) from None
+
+
+def limit_memory(size: int) -> None:
+    """Let this process take at most `size` bytes of address space, where the system can limit it."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))

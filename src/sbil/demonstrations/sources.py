@@ -1,0 +1,114 @@
+"""From a path to the files of a table, and to one table of the rows of all of them."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import os
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from sbil.demonstrations import formats
+from sbil.demonstrations.table import Batch, Table
+from sbil.errors import UserError
+
+BLOCK = 1 << 22  # bytes that are hashed at a time
+
+
+def files_of(source: str | Path) -> list[Path]:
+    """The files of a table: one file, those of a folder, or those that match a glob; in the order of their names."""
+    path = Path(source)
+    if path.is_dir():
+        found = [p for p in sorted(path.iterdir()) if formats.is_table(p) and not p.name.startswith((".", "_"))]
+        if not found:
+            raise UserError(f"{source}: there is no table in this folder ({formats.table_endings()}).")
+    elif not os.path.lexists(path) and glob.has_magic(str(source)):
+        found = [p for p in sorted(map(Path, glob.glob(str(source)))) if formats.is_table(p)]
+        if not found:
+            raise UserError(f"{source}: no table matches ({formats.table_endings()}).")
+    else:
+        return [_single(path)]
+    kinds = sorted({format_.name for p in found if (format_ := formats.of_file(p))})
+    if len(kinds) > 1:
+        raise UserError(f"{source}: both {' and '.join(kinds)} files are there; name one kind, as in '{path}/*.csv'.")
+    return found
+
+
+def _single(path: Path) -> Path:
+    if not os.path.lexists(path):
+        raise UserError(f"{path}: there is no such file.")
+    if not formats.is_table(path):
+        excel = path.name.lower().endswith((".xlsx", ".xls", ".ods"))
+        advice = "save the sheet as CSV" if excel else f"the known endings are {formats.endings(formats.every())}"
+        raise UserError(f"{path}: this kind of file cannot be read; {advice}.")
+    return path
+
+
+def table_of(paths: Sequence[Path]) -> Table:
+    """One table of the rows of several files with the same columns, one file after the other."""
+    with _named(paths[0]):
+        first = _opened(paths[0])
+
+    def batches() -> Iterator[Batch]:
+        for path in paths:
+            with _named(path):
+                table = _opened(path)
+                _same_columns(first.names, table.names, paths[0].name)
+                for batch in table.batches():
+                    yield batch._replace(frame=batch.frame.select(first.names))
+
+    several = f"{len(paths)} files, the first " if len(paths) > 1 else ""
+    return Table(first.names, batches, first.row, several + first.description, len(paths))
+
+
+def sha256(paths: Sequence[Path]) -> str:
+    """The hash of the content of the files, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Whatever goes wrong while a file is read becomes one line that begins with its name."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except (MemoryError, GeneratorExit):
+        raise
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file, or it vanished while it was read.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise UserError(f"{path}: the gzip file is damaged or incomplete; copy it again.") from None
+    except (Exception, pl.exceptions.PanicException) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise UserError(f"{path}: cannot be read ({error.strerror}).") from None
+        what = type(error).__name__
+        raise UserError(f"{path}: not a readable table; damaged or incomplete ({what}).") from None
+
+
+def _opened(path: Path) -> Table:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise UserError("is a pipe or a device, not a file; save the table as a file first.")
+    format_ = formats.of_file(path)
+    assert format_ is not None
+    assert format_.table is not None
+    return format_.table(path)
+
+
+def _same_columns(first: Sequence[str], names: Sequence[str], name: str) -> None:
+    odd = sorted(set(first) ^ set(names))
+    if odd:
+        what = f"column '{odd[0]}' is missing, which" if odd[0] in first else f"has column '{odd[0]}', which"
+        verb = "has" if odd[0] in first else "lacks"
+        raise UserError(f"{what} {name} {verb}; the files of one table must have the same columns.")
