@@ -7,12 +7,12 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.settings import Keep, Record, Settings
 from benchmarks.tables import show
-from sbil.experiments import Cell, Method
+from sbil.experiments import Cell, EnvironmentTask, Method
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store
 
 # One cell of the paper's protocol but for the number of updates, which costs time and not memory.
-CELL = Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1, updates=20)
+CELL = Cell(EnvironmentTask("CartPole-v1", "ppo", "sampled", 20), Method("bc"), 1, updates=20)
 
 
 def run(settings: Settings, keep: Keep) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 from sbil import langevin
 from sbil.algorithms import configure, get
 from sbil.dataset import Dataset, Spec
-from sbil.experiments.cell import Cell, Method
-from sbil.experiments.data import data_of
+from sbil.experiments import Cell, EnvironmentTask, Method
+from sbil.experiments.environment import data_of
 from sbil.keys import named
 from sbil.networks import Network, energy
 from sbil.reports import figures
@@ -27,8 +27,16 @@ from sbil.training import pick, train_many
 
 FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
 TASKS = {  # the two coordinates of the state that are shown
-    "CartPole": (Cell("CartPole-v1", "dqn", "greedy", 20, Method("bc"), 3), (2, 3), ("angle", "angular velocity")),
-    "LunarLander": (Cell("LunarLander-v3", "ppo", "greedy", 1, Method("bc"), 3), (1, 3), ("height", "climbing speed")),
+    "CartPole": (
+        Cell(EnvironmentTask("CartPole-v1", "dqn", "greedy", 20), Method("bc"), 3),
+        (2, 3),
+        ("angle", "angular velocity"),
+    ),
+    "LunarLander": (
+        Cell(EnvironmentTask("LunarLander-v3", "ppo", "greedy"), Method("bc"), 3),
+        (1, 3),
+        ("height", "climbing speed"),
+    ),
 }
 FORMS = {
     "as printed": ("bare", {"square": 0.0}),

@@ -128,7 +128,7 @@ def ends() -> str:
         every = filter(published, store.read(HERE / f"{setting}.parquet"))
         results = [result for result in every if not result.cell.unlabelled and result.curves]
         for method in ("bc", "bc:decay", "edm", "edm:released"):
-            last = [result.metrics for result in results if str(result.cell.method) == method]
+            last = [result.diagnostics for result in results if str(result.cell.method) == method]
             if last:
                 losses = ", ".join(f"{np.median(values['policy_loss']):.3f}" for values in last)
                 gaps = [values["energy_gap"] for values in last if "energy_gap" in values]

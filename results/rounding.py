@@ -19,8 +19,8 @@ from publish import inserted
 from remedies import CPU, STUDY, Values, errors, judged, lines_of, load, scores, spoken
 
 from sbil import demonstrators
-from sbil.experiments import Result
-from sbil.experiments.cell import Cell, Method, demonstrations_for
+from sbil.experiments import Cell, EnvironmentTask, Method, Result
+from sbil.experiments.environment import demonstrations_for
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store, read, write
 from sbil.networks import Dense
@@ -60,7 +60,7 @@ def run_rounded() -> None:
     with as_on_a_gpu():
         demonstrations_for("CartPole-v1", "dqn", "greedy", 0)  # which keeps them: what follows learns from these
     cells = [
-        Cell("CartPole-v1", "dqn", "greedy", 20, Method(name), size, episodes=300)
+        Cell(EnvironmentTask("CartPole-v1", "dqn", "greedy", 20), Method(name), size)
         for name in ("bc", "edm")
         for size in (7, 15)
     ]

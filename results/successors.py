@@ -6,7 +6,7 @@ visits one region at even steps and another at odd ones; if k is even, the kept 
 
 import numpy as np
 
-from sbil.experiments.cell import demonstrations_for
+from sbil.experiments.environment import demonstrations_for
 
 SETTINGS = (
     ("CartPole-v1", "ppo", "sampled", 20),

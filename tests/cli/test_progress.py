@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from cells import cell_of
 from sbil.cli import progress
 from sbil.cli.progress import WIDE, Board, duration, roomy
-from sbil.experiments import Cell, Method, Result
+from sbil.experiments import Cell, Result
 from sbil.training import Report
 
 
 def cell(method: str, size: int, unlabelled: int = 0) -> Cell:
-    return Cell("CartPole-v1", "ppo", "sampled", 20, Method.parse(method), size, 2, 1, unlabelled=unlabelled)
+    return cell_of(method, size, draws=2, initialisations=1, unlabelled=unlabelled)
 
 
 def result(of: Cell, score: float, seconds: float) -> Result:

@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 
 import probes
+from cells import cell_of, changed
 from sbil.errors import UserError
-from sbil.experiments import Cell, Method
-from sbil.experiments.cell import demonstrations_for
-from sbil.experiments.data import data_of, mismatch, unseen
+from sbil.experiments import Cell, EnvironmentTask, Method
+from sbil.experiments.environment import data_of, demonstrations_for, mismatch, unseen
 from sbil.experiments.run import evenly, groups, run_cells, run_grid
 from sbil.experiments.store import Store, packed, read_all, sealed, write
 
-TINY = Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1, draws=2, initialisations=2, updates=20, episodes=3)
+TINY = cell_of(draws=2, initialisations=2, updates=20, episodes=3)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_methods_are_written_as_they_are_read():
 
 
 def test_every_field_of_a_cell_changes_its_fingerprint():
-    greedy = dataclasses.replace(TINY, mode="greedy")
+    greedy = changed(TINY, mode="greedy")
     others = {
         "environment": "Acrobot-v1",
         "demonstrator": "dqn",
@@ -41,29 +41,58 @@ def test_every_field_of_a_cell_changes_its_fingerprint():
         "method": Method("bc", "decay"),
         "size": 7,
     }
-    for field in (field for field in dataclasses.fields(Cell) if field.name not in ("unlabelled", "every_state")):
-        value = others.get(field.name, 11)
-        changed = dataclasses.replace(greedy, **{field.name: value})
-        assert changed.fingerprint not in (TINY.fingerprint, *([] if field.name == "mode" else [greedy.fingerprint]))
+    fields = {field.name for field in (*dataclasses.fields(Cell), *dataclasses.fields(EnvironmentTask))}
+    for name in fields - {"task", "unlabelled", "every_state"}:
+        other = changed(greedy, **{name: others.get(name, 11)})
+        assert other.fingerprint not in (TINY.fingerprint, *([] if name == "mode" else [greedy.fingerprint]))
     assert dataclasses.replace(TINY).fingerprint == TINY.fingerprint
     states = dataclasses.replace(TINY, method=Method("edm"))
-    assert dataclasses.replace(states, unlabelled=3).fingerprint != states.fingerprint
+    assert changed(states, unlabelled=3).fingerprint != states.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "fingerprint"),
+    [
+        ({}, "CartPole-v1-ppo-sampled-thin20 bc n=1", "b19f5ceda9e5f0d2"),
+        (
+            {"method": "bc+weight_decay=0/0.1/1", "size": 3},
+            "CartPole-v1-ppo-sampled-thin20 bc+weight_decay=0/0.1/1 n=3",
+            "d0ad5272f995aba7",
+        ),
+        (
+            {"method": "edm", "every_state": True, "seed": 1},
+            "CartPole-v1-ppo-sampled-thin20 edm n=1 every state seed 1",
+            "49ff05755407e37c",
+        ),
+    ],
+)
+def test_fingerprints_are_those_of_the_first_version(fields, name, fingerprint):
+    """A half-finished grid of a user is continued: the same cell keeps its name and its fingerprint."""
+    cell = cell_of(**{"draws": 2, "initialisations": 2, "updates": 20, "episodes": 3} | fields)
+    assert (str(cell), cell.fingerprint) == (name, fingerprint)
+
+
+def test_fingerprints_of_the_published_protocol_are_those_of_the_first_version():
+    released = cell_of("edm:released", 7)
+    states = cell_of("edm", environment="LunarLander-v3", mode="greedy", thin=1, unlabelled=3, episodes=100)
+    assert (released.fingerprint, states.fingerprint) == ("807b59af518c817a", "bfa2c7f4345e105a")
+    assert str(states) == "LunarLander-v3-ppo-greedy-thin1 edm n=1 +3 unlabelled"
 
 
 @pytest.mark.parametrize("field", ["thin", "size", "draws", "initialisations", "updates", "episodes"])
 def test_numbers_below_one_are_refused(field):
     with pytest.raises(UserError, match=field):
-        dataclasses.replace(TINY, **{field: 0})
+        changed(TINY, **{field: 0})
 
 
 def test_groups_hold_what_one_program_can_train():
     edm = dataclasses.replace(TINY, method=Method("edm"))
     paper = dataclasses.replace(TINY, method=Method("edm", "paper"))
     released = dataclasses.replace(TINY, method=Method("edm", "released"))  # another batch: another program
-    other = dataclasses.replace(TINY, mode="greedy")  # another demonstrator, the same task
-    sparser = dataclasses.replace(TINY, thin=30)
+    other = changed(TINY, mode="greedy")  # another demonstrator, the same task
+    sparser = changed(TINY, thin=30)
     assert groups([TINY, edm, released, paper, other], most=1000) == [[TINY, other], [edm, paper], [released]]
-    anew = dataclasses.replace(TINY, seed=1)  # other demonstrations
+    anew = changed(TINY, seed=1)  # other demonstrations
     assert groups([TINY, sparser, anew], most=1000) == [[TINY, sparser], [anew]]
     chosen, others = (dataclasses.replace(TINY, method=Method("bc", settings=(f"batch={b}",))) for b in ("8/9", "8/7"))
     larger = dataclasses.replace(chosen, size=3)
@@ -75,17 +104,17 @@ def test_groups_hold_what_one_program_can_train():
 def test_company_does_not_change_a_cell(results):
     alone = run_cells([TINY])[0]
     np.testing.assert_array_equal(alone.returns, results[0].returns)
-    for name, values in alone.metrics.items():
-        np.testing.assert_allclose(values, results[0].metrics[name], rtol=1e-5)
+    for name, values in alone.diagnostics.items():
+        np.testing.assert_allclose(values, results[0].diagnostics[name], rtol=1e-5)
 
 
 def test_demonstrators_side_by_side_change_no_cell(results):
     """Their trajectories lie in one pool; each run still learns from its own."""
-    greedy = dataclasses.replace(TINY, mode="greedy")
+    greedy = changed(TINY, mode="greedy")
     together = run_cells([greedy, TINY, dataclasses.replace(greedy, size=3)])
     np.testing.assert_array_equal(together[1].returns, results[0].returns)
     np.testing.assert_allclose(
-        run_cells([greedy])[0].metrics["policy_loss"], together[0].metrics["policy_loss"], rtol=1e-5
+        run_cells([greedy])[0].diagnostics["policy_loss"], together[0].diagnostics["policy_loss"], rtol=1e-5
     )
 
 
@@ -115,7 +144,7 @@ def test_what_cannot_be_run_is_refused_before_anything_runs():
         ({"method": Method("bc", settings=("weight_decay=0/x",))}, "weight_decay"),
     ):
         with pytest.raises(UserError, match=word):
-            _ = dataclasses.replace(TINY, **changes).fingerprint
+            _ = changed(TINY, **changes).fingerprint
 
 
 def test_a_result_under_a_wrong_name_is_refused(results, tmp_path):
@@ -138,7 +167,7 @@ def same(one, other):
     """Everything but the time it took."""
     for field in dataclasses.fields(one):
         mine, theirs = getattr(one, field.name), getattr(other, field.name)
-        if field.name in ("curves", "held_out"):
+        if field.name in ("curves", "metrics"):
             assert mine.keys() == theirs.keys()
             for name in mine:
                 np.testing.assert_array_equal(mine[name], theirs[name])
@@ -323,7 +352,7 @@ def test_diagnostics_are_kept_along_the_way():
     (result,) = run_cells([cell])
     assert result.points.tolist() == [500, 1000, 1100]
     assert result.curves["policy_loss"].shape == (4, 3)
-    assert (result.curves["policy_loss"][:, 0] > result.metrics["policy_loss"]).all()
+    assert (result.curves["policy_loss"][:, 0] > result.diagnostics["policy_loss"]).all()
 
 
 def test_long_curves_are_thinned_to_their_ends():
@@ -337,7 +366,7 @@ def test_long_curves_are_thinned_to_their_ends():
 
 def test_unlabelled_trajectories_show_their_states_and_no_decision():
     """Those that follow the labelled ones in the same draw, thinned like them."""
-    cell = dataclasses.replace(TINY, method=Method("edm"), unlabelled=2)
+    cell = changed(TINY, method=Method("edm"), unlabelled=2)
     _, dataset = data_of([(cell, draw, i) for draw, i in cell.runs])
     pool = demonstrations_for("CartPole-v1", "ppo", "sampled")
     drawn = pool.draw(3, seed=1)
@@ -349,13 +378,13 @@ def test_unlabelled_trajectories_show_their_states_and_no_decision():
     expected = np.concatenate([pool.trajectories[i].observations[::20] for i in drawn[1:]])
     np.testing.assert_array_equal(states, expected)
     with pytest.raises(UserError, match="nothing from unlabelled"):
-        _ = dataclasses.replace(TINY, unlabelled=2).fingerprint
+        _ = changed(TINY, unlabelled=2).fingerprint
 
 
 def test_every_state_of_the_labelled_trajectories_may_be_shown():
     """Actions recorded rarely, states often; thinned otherwise than its neighbour in the same program."""
-    rare = dataclasses.replace(TINY, method=Method("edm"), every_state=True)
-    other = dataclasses.replace(rare, thin=5)
+    rare = changed(TINY, method=Method("edm"), every_state=True)
+    other = changed(rare, thin=5)
     runs = [(cell, draw, i) for cell in (rare, other) for draw, i in cell.runs]
     _, dataset = data_of(runs)
     pool = demonstrations_for("CartPole-v1", "ppo", "sampled", 0)
@@ -369,14 +398,14 @@ def test_every_state_of_the_labelled_trajectories_may_be_shown():
         np.testing.assert_array_equal(dataset.pool.before(kept), states[: len(pool.trajectories[drawn])][:: cell.thin])
         shown = dataset.unlabelled.indices[run][: len(undecided)]
         np.testing.assert_array_equal(dataset.pool.observations[shown], undecided)
-    assert rare.fingerprint != dataclasses.replace(rare, every_state=False).fingerprint
+    assert rare.fingerprint != changed(rare, every_state=False).fingerprint
     with pytest.raises(UserError, match="nothing from unlabelled"):
-        _ = dataclasses.replace(TINY, every_state=True).fingerprint
+        _ = changed(TINY, every_state=True).fingerprint
 
 
 def test_another_seed_makes_everything_anew():
     """Other demonstrations, other draws, other networks."""
-    anew = dataclasses.replace(TINY, seed=1)
+    anew = changed(TINY, seed=1)
     assert anew.fingerprint != TINY.fingerprint
     (_, here), (_, there) = (data_of([(cell, 0, 0)]) for cell in (TINY, anew))
     assert (
@@ -388,7 +417,7 @@ def test_another_seed_makes_everything_anew():
 
 
 def test_decisions_held_out_are_of_trajectories_that_no_run_has_seen():
-    cell = dataclasses.replace(TINY, method=Method("edm"), unlabelled=2)
+    cell = changed(TINY, method=Method("edm"), unlabelled=2)
     runs = [(cell, draw, i) for draw, i in cell.runs]
     _, dataset = data_of(runs)
     rows = unseen(runs, dataset)

@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
+from cells import changed
 from sbil.cli import reproduce
 from sbil.cli.reproduce import Command, executor, experiments
 from sbil.errors import UserError
-from sbil.experiments import Cell, Experiment, Method
+from sbil.experiments import Cell, EnvironmentTask, Experiment, Method
 from sbil.experiments.experiment import cells_of
 from sbil.experiments.paper import NEEDS_A_GPU, PROTOCOLS, protocol
 
@@ -51,9 +52,9 @@ def test_protocols_differ_in_what_is_demonstrated():
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_quick_is_a_part_of_the_full_one_but_for_the_number_of_runs(name):
     runs = {"draws": 1, "initialisations": 1, "episodes": 1}
-    full = {dataclasses.replace(cell, **runs) for cell in cells_of(protocol(name))}
+    full = {changed(cell, **runs) for cell in cells_of(protocol(name))}
     quick = cells_of(protocol(name, quick=True))
-    assert {dataclasses.replace(cell, **runs) for cell in quick} < full
+    assert {changed(cell, **runs) for cell in quick} < full
     assert {cell.environment for cell in quick} == {cell.environment for cell in full}
     assert {cell.updates for cell in quick} == {10_000}  # fewer runs, not shorter ones
 
@@ -63,7 +64,7 @@ def test_an_experiment_is_the_product_of_its_parts():
     small = Experiment("CartPole-v1", both, (Method("bc"), Method("edm")), 20, (1, 3))
     cells = small.cells()
     assert len(cells) == len(set(cells)) == 8
-    assert cells[0] == Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1)
+    assert cells[0] == Cell(EnvironmentTask("CartPole-v1", "ppo", "sampled", 20), Method("bc"), 1)
     assert cells_of([small, small]) == cells
     assert {cell.updates for cell in dataclasses.replace(small, updates=7).cells()} == {7}
 

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 import sbil.experiments.on_ray as executor
+from cells import cell_of, changed
 from sbil.errors import UserError
-from sbil.experiments import Cell, Method, Result
+from sbil.experiments import Method, Result
 from sbil.experiments.on_ray import on_ray
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store
@@ -36,7 +37,7 @@ pytestmark = [
     pytest.mark.filterwarnings(r"ignore:os\.fork:RuntimeWarning"),  # the nodes are started after JAX
 ]
 
-TINY = Cell("CartPole-v1", "ppo", "sampled", 20, Method("bc"), 1, draws=2, initialisations=2, updates=20, episodes=3)
+TINY = cell_of(draws=2, initialisations=2, updates=20, episodes=3)
 BC = [TINY, dataclasses.replace(TINY, size=3)]
 EDM = [dataclasses.replace(cell, method=Method("edm")) for cell in BC]
 CELLS = [*BC, *EDM]
@@ -213,7 +214,7 @@ class TestOnACluster:
             run_cells(cells)
 
         monkeypatch.setattr(executor, "run_group", run_group)
-        cell = dataclasses.replace(TINY, method=Method("dsfn"), thin=500, updates=1)  # one step a trajectory
+        cell = changed(TINY, method=Method("dsfn"), thin=500, updates=1)  # one step a trajectory
         with pytest.raises(UserError, match=r"^dsfn needs trajectories: .*") as caught:
             list(run_grid([cell], Store(tmp_path), execute=on_ray(cluster.address)))
         assert type(caught.value) is UserError
@@ -302,7 +303,7 @@ from pathlib import Path
 
 import ray
 import sbil.experiments.on_ray as executor
-from sbil.experiments import Cell, Method
+from sbil.experiments import Cell, EnvironmentTask, Method
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store
 
@@ -322,7 +323,8 @@ def run_group(cells):
 
 executor.run_group = run_group
 handler = signal.getsignal(signal.SIGTERM)
-cells = [Cell("CartPole-v1", "ppo", "sampled", 20, Method(name), 1, 2, 2, 20, 3) for name in ("bc", "edm")]
+task = EnvironmentTask("CartPole-v1", "ppo", "sampled", 20, 3)
+cells = [Cell(task, Method(name), 1, 2, 2, 20) for name in ("bc", "edm")]
 try:
     for result, _ in run_grid(cells, Store(folder / "store"), execute=executor.on_ray()):
         assert signal.getsignal(signal.SIGTERM) is handler

@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from cells import cell_of
 from sbil import environments
-from sbil.experiments import Cell, Method, Result
+from sbil.experiments import Result
 
 BASE = np.linspace(0.2, 0.8, 12).reshape(6, 2)
 ENDS = (20.0, 500.0)  # the returns of a random network and of the demonstrator
@@ -27,7 +28,7 @@ def made(
     returns = low + scores.reshape(-1, 1) * (high - low) + np.array([-1.0, 1.0])
     rising = np.linspace(1, 2, max(points, 1)) + np.linspace(0, 1, runs)[:, None]
     return Result(
-        Cell(method=Method.parse(method), size=size, draws=draws, initialisations=initialisations, **where),
+        cell_of(method, size, draws=draws, initialisations=initialisations, **where),
         returns.astype(np.float32).astype(np.float64),  # as a file keeps them
         ENDS,
         np.where(np.arange(runs) < diverged, 500, -1),
@@ -46,7 +47,7 @@ def result(method: str, size: int, scores: np.ndarray, diverged: int = 0, **fiel
     draws, initialisations = scores.shape
     setting = {"environment": "CartPole-v1", "demonstrator": "ppo", "mode": "sampled", "thin": 20, "episodes": 2}
     runs = {"size": size, "draws": draws, "initialisations": initialisations}
-    cell = Cell(method=Method.parse(method), **(setting | runs | fields))
+    cell = cell_of(method, **(setting | runs | fields))
     low, high = environments.scale(cell.environment, cell.demonstrator, cell.mode)
     returns = low + scores.reshape(-1, 1) * (high - low) + np.array([-1.0, 1.0])
     diverged_at = np.where(np.arange(scores.size) < diverged, 500, -1)

@@ -35,11 +35,12 @@ def run(command: Command) -> None:
     """Run, tabulate, draw, and say where to go next."""
     from sbil import files
     from sbil.cli.reproduce import print_results, run_cells
-    from sbil.experiments import Cell, Method
+    from sbil.experiments import Cell, EnvironmentTask, Method
     from sbil.reports import compare, figures, tables
 
+    task = EnvironmentTask("CartPole-v1", "ppo", "sampled", 20, command.episodes)
     cells = [
-        Cell("CartPole-v1", "ppo", "sampled", 20, method, size, command.runs, 1, command.updates, command.episodes)
+        Cell(task, method, size, command.runs, 1, command.updates)
         for method in (Method("bc"), Method("edm"))
         for size in (1, 3, 7)
     ]

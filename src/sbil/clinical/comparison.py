@@ -33,7 +33,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation.baselines import MAJORITY, PREVIOUS, Baselines
 from sbil.evaluation.matching import METRICS, Decided, decided, scores, units
-from sbil.experiments.cell import Method
+from sbil.experiments.methods import Method
 from sbil.experiments.store import sealed, unpacked
 from sbil.fitting import fingerprint
 from sbil.keys import named

@@ -17,7 +17,7 @@ from sbil.clinical import icu_sepsis
 from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Process
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
-from sbil.experiments.cell import Method
+from sbil.experiments.methods import Method
 from sbil.version import __version__
 
 ACTIONS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4}

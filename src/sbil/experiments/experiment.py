@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sbil.experiments.cell import SIZES, Cell, Method
+from sbil.experiments.cell import Cell
+from sbil.experiments.environment import SIZES, EnvironmentTask
+from sbil.experiments.methods import Method
 
 
 @dataclass(frozen=True)
@@ -20,26 +22,19 @@ class Experiment:
     seed: int = 0
     draws: int = 10
     initialisations: int = 5
-    updates: int | None = None  # without, what the preset of each method asks for
+    updates: int | None = None  # None: what the preset of each method asks for
     episodes: int = 300
 
     def cells(self) -> list[Cell]:
         """Every cell, demonstrator by demonstrator and method by method."""
         return [
             Cell(
-                environment=self.environment,
-                demonstrator=demonstrator,
-                mode=mode,
-                thin=self.thin,
-                method=method,
-                size=size,
-                draws=self.draws,
-                initialisations=self.initialisations,
-                updates=updates_for(method, self.updates),
-                episodes=self.episodes,
-                unlabelled=unlabelled,
-                every_state=self.every_state,
-                seed=self.seed,
+                self._task(demonstrator, mode, unlabelled),
+                method,
+                size,
+                self.draws,
+                self.initialisations,
+                method.updates(self.updates),
             )
             for demonstrator, mode in self.demonstrators
             for method in self.methods
@@ -47,12 +42,10 @@ class Experiment:
             for unlabelled in self.unlabelled
         ]
 
-
-def updates_for(method: Method, asked: int | None) -> int:
-    """The updates of a method's cells."""
-    from sbil import algorithms
-
-    return algorithms.updates_for(method.algorithm, method.preset, method.candidates.values(), asked)
+    def _task(self, demonstrator: str, mode: str, unlabelled: int) -> EnvironmentTask:
+        return EnvironmentTask(
+            self.environment, demonstrator, mode, self.thin, self.episodes, unlabelled, self.every_state, self.seed
+        )
 
 
 def cells_of(experiments: Sequence[Experiment]) -> list[Cell]:

@@ -17,8 +17,8 @@ LunarLander (100 episodes a run) have it too.
 from dataclasses import replace
 
 from sbil.errors import unknown
-from sbil.experiments.cell import Method
 from sbil.experiments.experiment import Experiment
+from sbil.experiments.methods import Method
 
 EDM = (Method("edm"), Method("edm", "released"), Method("edm", "paper"))
 METHODS = (

@@ -18,8 +18,9 @@ from pathlib import Path
 import tyro
 
 from sbil.errors import program, unknown
-from sbil.experiments.cell import Cell, Method
+from sbil.experiments.cell import Cell
 from sbil.experiments.experiment import Experiment, cells_of
+from sbil.experiments.methods import Method
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store
 

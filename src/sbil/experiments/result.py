@@ -1,4 +1,4 @@
-"""What a cell gave, and its table: one row a run, in a file of one cell or of many."""
+"""What a cell gave, and its table: one row per run, in a file of one cell or of many."""
 
 import json
 import math
@@ -10,37 +10,32 @@ import numpy as np
 import polars as pl
 
 from sbil.errors import UserError
-from sbil.experiments.cell import Cell, Method
+from sbil.experiments.cell import Cell
+from sbil.experiments.methods import Method
+from sbil.experiments.task import Task
 
-METRIC = "metric_"  # the columns of training diagnostics start with this
-HELD_OUT = "held_out_"  # those of how well decisions were met that the run has not seen
+DIAGNOSTIC = "metric_"  # the columns of training diagnostics start with this
+HELD_OUT = "held_out_"  # metrics of decisions that a run of an environment has not seen start with this
 SECONDS = ("selection", "training", "evaluation")
-CELL_COLUMNS: dict[str, Any] = {
-    "environment": pl.String,
-    "demonstrator": pl.String,
-    "mode": pl.String,
-    "thin": pl.Int32,
+CELL_COLUMNS: dict[str, Any] = {  # those of the task come first
     "method": pl.String,
     "size": pl.Int32,
     "draws": pl.Int32,
     "initialisations": pl.Int32,
     "updates": pl.Int32,
-    "episodes": pl.Int32,
-    "unlabelled": pl.Int32,
 }
-LATER_COLUMNS: dict[str, Any] = {"every_state": pl.Boolean, "seed": pl.Int32}  # of a cell; older files lack them
 RUN_COLUMNS: dict[str, Any] = {
     "fingerprint": pl.String,  # of the cell
     "draw": pl.Int32,
     "initialisation": pl.Int32,
     "settings": pl.String,  # the hyper-parameters of the run, as JSON
     "chosen": pl.String,  # those it chose on its own held-out demonstrations, if it had a choice
-    "returns": pl.List(pl.Float32),  # raw, one an episode
+    "returns": pl.List(pl.Float32),  # raw, one per episode
     "return": pl.Float64,  # their mean
-    "score": pl.Float64,  # the same, scaled: random 0, demonstrator 1
+    "score": pl.Float64,  # `Result.scores`
     "random_return": pl.Float64,
     "demonstrator_return": pl.Float64,
-    "diverged_at": pl.Int32,  # the update at which the run was given up; null where it stayed sound
+    "diverged_at": pl.Int32,  # the update at which the run was given up; null if it stayed sound
     "points": pl.List(pl.Int32),  # updates done at each entry of the diagnostics
     **{f"{name}_seconds": pl.Float64 for name in SECONDS},  # the run's share of the cell's
     "made_by": pl.String,  # versions, device and commit, as JSON
@@ -49,27 +44,36 @@ RUN_COLUMNS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Result:
-    """What a cell gave; one entry a run, in the order of `cell.runs`."""
+    """What a cell gave; one entry per run, in the order of `cell.runs`."""
 
     cell: Cell
-    returns: np.ndarray  # [runs, episodes], raw
+    returns: np.ndarray  # [runs, episodes], raw; no episodes if the policies did not play
     scale: tuple[float, float]  # the returns of a random network and of the demonstrator
-    diverged_at: np.ndarray  # [runs], -1 where the run stayed sound
+    diverged_at: np.ndarray  # [runs], -1 if the run stayed sound
     curves: dict[str, np.ndarray] = field(default_factory=dict)  # [runs, points], diagnostics along the training
     points: np.ndarray = field(default_factory=lambda: np.array([], int))  # [points], updates done at each
     settings: tuple[str, ...] = ()  # [runs], hyper-parameters as JSON
-    chosen: tuple[str, ...] = ()  # [runs], what each run chose, as name=value; empty where there was no choice
+    chosen: tuple[str, ...] = ()  # [runs], what each run chose, as name=value; empty if there was no choice
     seconds: dict[str, float] = field(default_factory=dict)  # of the whole cell
     made_by: dict[str, Any] = field(default_factory=dict)  # versions, device, commit
     fingerprint: str = ""
-    held_out: dict[str, np.ndarray] = field(default_factory=dict)  # [runs], log-loss and error a decision
+    metrics: dict[str, np.ndarray] = field(default_factory=dict)  # [runs], everything else that the task measured
 
     @property
     def scores(self) -> np.ndarray:
-        """[draws, initialisations], mean return scaled so that random is 0 and the demonstrator is 1."""
+        """[draws, initialisations], the number by which runs are compared first.
+
+        That is the mean return, scaled so that random is 0 and the demonstrator is 1; without returns the accuracy.
+        """
         low, high = self.scale
-        scores = (self.returns.mean(axis=1) - low) / (high - low)
+        scores = (self.returns.mean(axis=1) - low) / (high - low) if self.returns.size else self.metrics["accuracy"]
         return scores.reshape(self.cell.draws, self.cell.initialisations)
+
+    @property
+    def held_out(self) -> dict[str, np.ndarray]:
+        """[runs], the log-loss and the error per decision that a run of an environment has not seen."""
+        found = {name.removeprefix(HELD_OUT): name for name in self.metrics if name.startswith(HELD_OUT)}
+        return {short: self.metrics[name] for short, name in found.items()}
 
     @property
     def diverged(self) -> int:
@@ -77,76 +81,95 @@ class Result:
         return int((self.diverged_at >= 0).sum())
 
     @property
-    def metrics(self) -> dict[str, np.ndarray]:
+    def diagnostics(self) -> dict[str, np.ndarray]:
         """[runs], the diagnostics at the end of training."""
         return {name: values[:, -1] for name, values in self.curves.items()}
 
     def without_episodes(self) -> "Result":
-        """The same with one mean return a run: all that a report needs, in little memory."""
-        return replace(self, returns=self.returns.mean(axis=1, keepdims=True))
+        """The same with one mean return per run: all that a report needs, in little memory."""
+        return replace(self, returns=self.returns.mean(axis=1, keepdims=True)) if self.returns.size else self
 
     def summary(self) -> "Result":
-        """The same with one mean return a run and no diagnostics: all that a table needs."""
+        """The same with one mean return per run and no diagnostics: all that a table needs."""
         return replace(self.without_episodes(), curves={}, points=np.array([], int), settings=())
 
     def table(self) -> pl.DataFrame:
-        """One row a run."""
+        """One row per run."""
+        schema = {
+            **self.cell.task.columns,
+            **CELL_COLUMNS,
+            **RUN_COLUMNS,
+            **{f"{DIAGNOSTIC}{name}": pl.List(pl.Float32) for name in sorted(self.curves)},
+            **{name: pl.Float64 for name in sorted(self.metrics)},
+        }
+        return pl.DataFrame({**self._shared_columns(), **self._run_columns()}, schema=schema)
+
+    def _shared_columns(self) -> dict[str, list[Any]]:
+        """The columns in which all runs are alike."""
         cell, count = self.cell, len(self.cell.runs)
-        shared = {name: getattr(cell, name) for name in (*CELL_COLUMNS, *LATER_COLUMNS)} | {"method": str(cell.method)}
         low, high = self.scale
-        rows: dict[str, Any] = {
-            **{name: [value] * count for name, value in shared.items()},
-            "fingerprint": [self.fingerprint] * count,
-            "draw": [draw for draw, _ in cell.runs],
-            "initialisation": [i for _, i in cell.runs],
+        values: dict[str, Any] = {
+            **cell.task.as_row(),
+            "method": str(cell.method),
+            **{name: getattr(cell, name) for name in ("size", "draws", "initialisations", "updates")},
+            "fingerprint": self.fingerprint,
+            "random_return": low,
+            "demonstrator_return": high,
+            "points": self.points.astype(np.int32),
+            **{f"{name}_seconds": self.seconds.get(name, math.nan) / count for name in SECONDS},
+            "made_by": json.dumps(self.made_by, sort_keys=True),
+        }
+        return {name: [value] * count for name, value in values.items()}
+
+    def _run_columns(self) -> dict[str, Any]:
+        """The columns with a value per run."""
+        count = len(self.cell.runs)
+        played = self.returns.size > 0
+        return {
+            "draw": [draw for draw, _ in self.cell.runs],
+            "initialisation": [i for _, i in self.cell.runs],
             "settings": list(self.settings) or [None] * count,
             "chosen": list(self.chosen) or [None] * count,
             "returns": list(self.returns.astype(np.float32)),
-            "return": self.returns.mean(axis=1),
+            "return": self.returns.mean(axis=1) if played else [None] * count,
             "score": self.scores.ravel(),
-            "random_return": [low] * count,
-            "demonstrator_return": [high] * count,
             "diverged_at": [int(at) if at >= 0 else None for at in self.diverged_at],
-            "points": [self.points.astype(np.int32)] * count,
-            **{f"{name}_seconds": [self.seconds.get(name, math.nan) / count] * count for name in SECONDS},
-            "made_by": [json.dumps(self.made_by, sort_keys=True)] * count,
-            **{f"{METRIC}{name}": list(values.astype(np.float32)) for name, values in sorted(self.curves.items())},
+            **{f"{DIAGNOSTIC}{name}": list(values.astype(np.float32)) for name, values in self.curves.items()},
+            **self.metrics,
         }
-        rows |= {f"{HELD_OUT}{name}": values for name, values in sorted(self.held_out.items())}
-        diagnostics = {f"{METRIC}{name}": pl.List(pl.Float32) for name in sorted(self.curves)}
-        held_out = {f"{HELD_OUT}{name}": pl.Float64 for name in sorted(self.held_out)}
-        return pl.DataFrame(rows, schema={**CELL_COLUMNS, **LATER_COLUMNS, **RUN_COLUMNS, **diagnostics, **held_out})
 
 
 def results_in(table: pl.DataFrame) -> Iterator[Result]:
-    """The cells of a table with one row a run, in the order in which they stand."""
-    for name, kind in LATER_COLUMNS.items():
-        column = pl.col(name) if name in table.columns else pl.lit(None)
-        table = table.with_columns(column.fill_null(0).cast(kind).alias(name))
-    for group in table.partition_by([*CELL_COLUMNS, *LATER_COLUMNS, "fingerprint"], maintain_order=True):
-        yield _result(group)
+    """The cells of a table with one row per run, in the order in which they stand."""
+    of_tasks = {name for kind in Task.__subclasses__() for name in kind.columns}
+    keys = [name for name in table.columns if name in of_tasks or name in CELL_COLUMNS]
+    for group in table.partition_by([*keys, "fingerprint"], maintain_order=True):
+        yield _result(group, of_tasks)
 
 
-def _result(table: pl.DataFrame) -> Result:
+def _result(table: pl.DataFrame, of_tasks: set[str]) -> Result:
     first = table.row(0, named=True)
-    fields = {name: first[name] for name in (*CELL_COLUMNS, *LATER_COLUMNS) if name != "method"}
-    cell = Cell(method=Method.parse(first["method"]), **fields)
+    kind = next((kind for kind in Task.__subclasses__() if first.get(next(iter(kind.columns))) is not None), None)
+    if kind is None:
+        raise UserError("not a file of results: it does not say what was run.")
+    sizes = {name: first[name] for name in CELL_COLUMNS if name != "method"}
+    cell = Cell(kind.from_row(first), Method.parse(first["method"]), **sizes)
     if list(zip(table["draw"], table["initialisation"], strict=True)) != cell.runs:
         raise UserError(f"the runs of {cell} are not all there, or not in order")
-    metrics = [name for name in table.columns if name.startswith(METRIC) and first[name] is not None]
-    held_out = [name for name in table.columns if name.startswith(HELD_OUT) and first[name] is not None]
-    made_by: dict[str, Any] = json.loads(first["made_by"])
+    known = {*of_tasks, *CELL_COLUMNS, *RUN_COLUMNS}
+    told = [name for name in table.columns if name not in known and first[name] is not None]
+    curves = [name for name in told if name.startswith(DIAGNOSTIC)]
     return Result(
         cell,
         np.array(table["returns"].to_list(), np.float64),
         (first["random_return"], first["demonstrator_return"]),
         table["diverged_at"].fill_null(-1).to_numpy(),
-        {name.removeprefix(METRIC): np.array(table[name].to_list(), np.float64) for name in metrics},
+        {name.removeprefix(DIAGNOSTIC): np.array(table[name].to_list(), np.float64) for name in curves},
         np.array(first["points"], int),
         tuple(table["settings"]) if first["settings"] is not None else (),
         tuple(table["chosen"]) if first["chosen"] is not None else (),
         {name: float(table[f"{name}_seconds"].sum()) for name in SECONDS},
-        made_by,
+        json.loads(first["made_by"]),
         first["fingerprint"],
-        {name.removeprefix(HELD_OUT): table[name].to_numpy() for name in held_out},
+        {name: table[name].to_numpy() for name in told if name not in curves},
     )

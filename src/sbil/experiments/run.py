@@ -1,30 +1,31 @@
-"""Running cells: train many runs at once, then let every policy play."""
+"""Running cells: train many runs at once, then score every policy."""
 
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
 
-from sbil import algorithms, devices, environments, files
-from sbil.dataset import Dataset, Spec
-from sbil.evaluation import Policies, call, play
-from sbil.experiments.cell import SIZES, Cell
-from sbil.experiments.data import data_of, mismatch, unseen
+from sbil import algorithms, devices, files
+from sbil.checkpoint import Checkpoint
+from sbil.experiments.cell import Cell
 from sbil.experiments.result import Result
 from sbil.experiments.store import Store
-from sbil.keys import named
+from sbil.experiments.task import Prepared, Run
 from sbil.provenance import commit, versions
 from sbil.selection import alike, select, share_of_work
-from sbil.training import Report, room_for, train_many
+from sbil.training import Report, Trained, room_for, train_many
 
 POINTS = 20  # of each curve of diagnostics that is kept
+TOGETHER_CPU, TOGETHER_GPU = 20, 1000  # runs in one program: a CPU is fastest with few, a GPU has room
 
 Watch = Callable[[Sequence[Cell], float, Report], None]  # (cells, share of their work that is done, latest report)
+Execute = Callable[[Sequence[list[Cell]], Store, Watch | None], Iterator[list[Result]]]
+CheckpointOf = Callable[[np.ndarray], Checkpoint]  # of the runs with these numbers in their group
 
 
 def run_grid(
@@ -32,14 +33,13 @@ def run_grid(
     store: Store,
     watch: Watch | None = None,
     together: int | None = None,
-    execute: "Execute | None" = None,
+    execute: Execute | None = None,
 ) -> Iterator[tuple[Result, bool]]:
-    """The result of every cell, and whether it was run now: what the store holds is given, and not written again.
+    """Yield the result of every cell, and whether it was run now. What the store holds is not run again.
 
-    On a CPU small cells of one program are trained together also where some of them are stored already (see below).
+    On a CPU, small cells of one program are trained together even if some of them are stored already (see `missing`).
 
-    together: the most runs in one program, but for a cell that has more (default: 20 on a CPU, where that is fastest,
-        1,000 on a GPU, which has room).
+    together: the most runs in one program, except for a cell that has more (default: 20 on a CPU, 1,000 on a GPU).
     execute: where groups of cells are run (default: in this process).
     """
     files.sweep(store.folder)
@@ -48,14 +48,9 @@ def run_grid(
         if stored := store.load(cell):
             given.add(cell)
             yield stored, False
-    # XLA rounds by the number of runs in a program. Small programs are therefore made up as if nothing were done
-    # yet, so that a grid that was killed ends with the same bits; large ones of what is missing.
-    small = jax.default_backend() == "cpu"
-    work = groups(
-        cells if small else [cell for cell in cells if cell not in given], together or (20 if small else 1000)
-    )
-    work = [group for group in work if not given.issuperset(group)]
+    work = missing(cells, given, together)
     if work:
+        require(work)
         files.probe(store.folder)
     for results in (execute or here)(work, store, watch):
         for result in (result for result in results if result.cell not in given):
@@ -65,7 +60,23 @@ def run_grid(
             yield result, fresh
 
 
-Execute = Callable[[Sequence[list[Cell]], Store, "Watch | None"], Iterator[list[Result]]]
+def missing(cells: Sequence[Cell], given: set[Cell], together: int | None) -> list[list[Cell]]:
+    """Return the groups of cells in which something is still to be run.
+
+    XLA rounds by the number of runs in a program. Small programs are therefore made up as if nothing were done yet, so
+    that a grid that was killed ends with the same bits. Large ones are made up of what is missing.
+    """
+    if jax.default_backend() == "cpu":
+        found = groups(cells, together or TOGETHER_CPU)
+        return [group for group in found if not given.issuperset(group)]
+    return groups([cell for cell in cells if cell not in given], together or TOGETHER_GPU)
+
+
+def require(work: Sequence[list[Cell]]) -> None:
+    """Refuse what this machine or the data cannot do, before the first run and not after an hour."""
+    cells = [cell for group in work for cell in group]
+    for task in dict.fromkeys(cell.task for cell in cells):
+        task.require(list(dict.fromkeys(cell.method for cell in cells if cell.task == task)))
 
 
 def here(work: Sequence[list[Cell]], store: Store, watch: Watch | None) -> Iterator[list[Result]]:
@@ -79,11 +90,12 @@ def here(work: Sequence[list[Cell]], store: Store, watch: Watch | None) -> Itera
         if before not in (None, program := _program(group[0])):
             jax.clear_caches()
         before = program
-        yield store.load_all(group) or run_cells(group, watch)
+        yield store.load_all(group) or run_cells(group, watch, partial(store.checkpoint, group))
+        store.clear(group)  # whoever asks for the next group has saved this one
 
 
 def groups(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
-    """Cells that one program can train at once: same task, same algorithm, settings that differ in floats only."""
+    """Group cells that one program can train at once: same data and algorithm, settings that differ in floats only."""
     found: dict[Any, list[list[Cell]]] = {}
     for cell in cells:
         mates = found.setdefault(_program(cell), [[]])
@@ -94,87 +106,116 @@ def groups(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
 
 
 def _program(cell: Cell) -> tuple[Any, ...]:
-    """What cells that one program can train have in common."""
-    task = cell.environment, cell.seed, cell.unlabelled > 0 or cell.every_state, max(cell.size, *SIZES)
+    """Return what cells that one program can train have in common."""
     candidates = list(cell.candidates.values())
     settings = cell.method if len(candidates) > 1 else jax.tree.structure(candidates)
-    return *task, cell.updates, cell.episodes, cell.method.algorithm, settings
+    return *cell.task.program(cell), cell.updates, cell.method.algorithm, settings
 
 
-def run_cells(cells: Sequence[Cell], watch: Watch | None = None) -> list[Result]:
-    """Train and score all runs of a group of cells; the environment is first touched when training is over."""
-    one = cells[0]
-    runs = [(cell, draw, i) for cell in cells for draw, i in cell.runs]
-    announce(cells, watch)
-    spec, dataset = data_of(runs)
-    algorithms.require(one.method.algorithm, dataset)
-    # Names leave out the algorithm, its settings and the size: runs are paired across all of them.
-    names = [(cell.environment, draw, i, *([cell.seed] if cell.seed else ())) for cell, draw, i in runs]
-    keys = jnp.stack([named(*name) for name in names])
-    starts = jnp.stack([named("evaluate", *name) for name in names])
-    selecting = time.perf_counter()
-    chosen, share = choose(cells, spec, dataset, keys, watch)
-    settings = {cell: list(cell.candidates.values()) for cell in cells}
-    configs = [settings[cell][number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
-    seconds = {"selection": time.perf_counter() - selecting, "training": 0.0, "evaluation": 0.0}
-    entry = algorithms.get(one.method.algorithm)
-    returns, diverged_at = np.zeros((len(runs), one.episodes)), np.zeros(len(runs), int)
-    curves: dict[str, np.ndarray] = {}
-    held_out = unseen(runs, dataset)
-    matched: dict[str, np.ndarray] = {}
-    points = np.array([], int)
-    done = 0
-    room = room_for(entry.make, spec, configs[0], dataset)
-    parts = [part for kind in alike(configs) for part in evenly_split(kind, room)]
-    largest = max(map(len, parts)) if len(runs) > room else len(runs)
-    note = f"{len(runs)} runs in groups of at most {room}, which memory holds" if len(runs) > room else ""
-    for members in parts:
+class Choice(NamedTuple):
+    """The settings of every run of a group."""
 
-        def report(latest: Report, done: int = done, count: int = len(members)) -> None:
-            if watch:
-                part = (done + count * latest.update / latest.updates) / len(runs)
-                watch(cells, share + (1 - share) * part, latest._replace(note=note))
+    configs: list[Any]
+    chosen: list[str]  # what is particular to each; empty words if there was no choice
+    share: float  # of the group's work that choosing was
+    seconds: float
 
-        config = jax.tree.map(lambda *values: np.array(values, np.float32), *(configs[member] for member in members))
-        own = dataset.runs(members)
-        trained = train_many(entry.make, spec, config, own, keys[members], one.updates, report, chunk=entry.chunk)
-        started = time.perf_counter()
-        policies = Policies(call, trained.states.network)
-        returns[members] = play(environments.get(one.environment), policies, starts[members], one.episodes)
-        diverged_at[members] = trained.diverged_at
-        for name, values in mismatch(trained.states.network, held_out, members, dataset.pool).items():
-            matched.setdefault(name, np.full(len(runs), np.nan))[members] = values
+
+@dataclass
+class Found:
+    """What the runs of a group gave so far."""
+
+    runs: int
+    diverged_at: np.ndarray
+    scores: dict[str, np.ndarray] = field(default_factory=dict)  # [runs] or [runs, episodes]
+    curves: dict[str, np.ndarray] = field(default_factory=dict)  # [runs, points]
+    points: np.ndarray = field(default_factory=lambda: np.array([], int))
+    training: float = 0.0  # seconds
+    evaluation: float = 0.0
+
+    def add(self, members: np.ndarray, trained: Trained, scores: dict[str, np.ndarray]) -> None:
+        """Put what some of the runs gave in their places."""
+        self.diverged_at[members] = trained.diverged_at
         shown = evenly(len(trained.updates), POINTS)
-        points = trained.updates[shown]
-        for name, values in trained.metrics.items():
-            curves.setdefault(name, np.full((len(runs), len(points)), np.nan))[members] = values[shown].T
-        seconds["training"] += trained.seconds
-        seconds["evaluation"] += time.perf_counter() - started
+        self.points = trained.updates[shown]
+        curves = {name: values[shown].T for name, values in trained.metrics.items()}
+        for into, parts in ((self.scores, scores), (self.curves, curves)):
+            for name, values in parts.items():
+                into.setdefault(name, np.full((self.runs, *values.shape[1:]), np.nan))[members] = values
+
+
+def run_cells(
+    cells: Sequence[Cell], watch: Watch | None = None, checkpoint: CheckpointOf | None = None
+) -> list[Result]:
+    """Train and score all runs of a group of cells; scoring begins when training is over."""
+    announce(cells, watch)
+    one = cells[0]
+    runs = [Run(cell, draw, i) for cell in cells for draw, i in cell.runs]
+    data = one.task.prepare(runs)
+    entry = algorithms.get(one.method.algorithm)
+    algorithms.require(one.method.algorithm, data.dataset)
+    choice = choose(runs, data, _first_part(cells, watch))
+    room = room_for(entry.make, data.spec, choice.configs[0], data.dataset)
+    note = f"{len(runs)} runs in groups of at most {room}, which memory holds" if len(runs) > room else ""
+    found = Found(len(runs), np.zeros(len(runs), int))
+    done = 0
+    parts = [part for kind in alike(choice.configs) for part in evenly_split(kind, room)]
+    for members in parts:
+        tell = _later_part(cells, watch, choice.share, done / len(runs), len(members) / len(runs), note)
+        _run_part(found, data, one, choice.configs, members, tell, checkpoint)
         done += len(members)
-        del trained, policies  # before the next group asks for memory
-    made_by = {**versions(), "commit": commit(), **devices.describe(largest)}
-    texts = [json.dumps(algorithms.settings_of(config), sort_keys=True) for config in configs]
-    candidates = {cell: list(cell.candidates) for cell in cells}
-    choices = [candidates[cell][number] for (cell, _, _), number in zip(runs, chosen, strict=True)]
-    ends = np.cumsum([len(cell.runs) for cell in cells])
-    slices = [slice(end - len(cell.runs), end) for cell, end in zip(cells, ends, strict=True)]
-    return [
-        Result(
-            cell,
-            returns[part],
-            environments.scale(cell.environment, cell.demonstrator, cell.mode),
-            diverged_at[part],
-            {name: values[part] for name, values in curves.items()},
-            points,
-            tuple(texts[part]),
-            tuple(choices[part]) if len(cell.candidates) > 1 else (),
-            {name: value * len(cell.runs) / len(runs) for name, value in seconds.items()},
-            made_by,
-            cell.fingerprint,
-            {name: values[part] for name, values in matched.items()},
+    largest = max(map(len, parts)) if note else len(runs)
+    return _results(cells, found, choice, {**versions(), "commit": commit(), **devices.describe(largest)})
+
+
+def _run_part(
+    found: Found,
+    data: Prepared,
+    cell: Cell,
+    configs: Sequence[Any],
+    members: np.ndarray,
+    tell: Callable[[Report], None],
+    checkpoint: CheckpointOf | None,
+) -> None:
+    """Train and score the runs that one program holds. Their networks are gone before the next ones ask for memory."""
+    entry = algorithms.get(cell.method.algorithm)
+    config = jax.tree.map(lambda *values: np.array(values, np.float32), *(configs[member] for member in members))
+    # A checkpoint of networks for images would be too large to write every few seconds.
+    kept = checkpoint(members) if checkpoint and not data.dataset.pool.images else None
+    own, keys = data.dataset.runs(members), data.keys[members]
+    trained = train_many(entry.make, data.spec, config, own, keys, cell.updates, tell, kept, entry.chunk)
+    started = time.perf_counter()
+    found.add(members, trained, data.score(trained.states.network, members, trained.diverged))
+    found.training += trained.seconds
+    found.evaluation += time.perf_counter() - started
+
+
+def _results(cells: Sequence[Cell], found: Found, choice: Choice, made_by: dict[str, Any]) -> list[Result]:
+    """Deal out to the cells what their runs gave."""
+    seconds = {"selection": choice.seconds, "training": found.training, "evaluation": found.evaluation}
+    settings = [json.dumps(algorithms.settings_of(config), sort_keys=True) for config in choice.configs]
+    metrics = {**found.scores}
+    returns = metrics.pop("returns", np.zeros((found.runs, 0)))
+    results, end = [], 0
+    for cell in cells:
+        own = slice(end, end := end + len(cell.runs))
+        results.append(
+            Result(
+                cell,
+                returns[own],
+                cell.task.scale,
+                found.diverged_at[own],
+                {name: values[own] for name, values in found.curves.items()},
+                found.points,
+                tuple(settings[own]),
+                tuple(choice.chosen[own]) if len(cell.candidates) > 1 else (),
+                {name: value * len(cell.runs) / found.runs for name, value in seconds.items()},
+                made_by,
+                cell.fingerprint,
+                {name: values[own] for name, values in metrics.items()},
+            )
         )
-        for cell, part in zip(cells, slices, strict=True)
-    ]
+    return results
 
 
 def evenly_split(members: np.ndarray, most: int) -> list[np.ndarray]:
@@ -193,18 +234,46 @@ def announce(cells: Sequence[Cell], watch: Watch | None) -> None:
         watch(cells, 0.0, Report(0, cells[0].updates, {}, np.zeros(sum(len(cell.runs) for cell in cells), bool)))
 
 
-def choose(
-    cells: Sequence[Cell], spec: Spec, dataset: Dataset, keys: PRNGKeyArray, watch: Watch | None
-) -> tuple[np.ndarray, float]:
-    """(the candidate that each run chose on its own demonstrations, the share of all work that this was)."""
-    one, candidates = cells[0], list(cells[0].candidates.values())
-    if len(candidates) == 1:
-        return np.zeros(len(keys), int), 0.0
-    share = share_of_work(len(candidates))
+def _first_part(cells: Sequence[Cell], watch: Watch | None) -> Callable[[float, Report], None]:
+    """Return a watch of choosing, which tells the share of the whole work that is done."""
 
     def report(done: float, latest: Report) -> None:
         if watch:
-            watch(cells, share * done, latest)
+            watch(cells, done, latest)
 
-    found = select(one.method.algorithm, spec, candidates, dataset, keys, one.updates, watch=report)
-    return found.chosen, share
+    return report
+
+
+def _later_part(
+    cells: Sequence[Cell], watch: Watch | None, chosen: float, before: float, part: float, note: str
+) -> Callable[[Report], None]:
+    """Return a watch of training a part of the runs; choosing was the share `chosen` of the whole work."""
+
+    def report(latest: Report) -> None:
+        if watch:
+            trained = before + part * latest.update / latest.updates
+            watch(cells, chosen + (1 - chosen) * trained, latest._replace(note=note))
+
+    return report
+
+
+def choose(runs: Sequence[Run], data: Prepared, watch: Callable[[float, Report], None]) -> Choice:
+    """Choose the settings of every run, on its own demonstrations, among the candidates of its cell."""
+    started = time.perf_counter()
+    one = runs[0].cell
+    numbers, share = np.zeros(len(runs), int), 0.0
+    if len(one.candidates) > 1:
+        share = share_of_work(len(one.candidates))
+        numbers = select(
+            one.method.algorithm,
+            data.spec,
+            list(one.candidates.values()),
+            data.dataset,
+            data.keys,
+            one.updates,
+            watch=lambda done, latest: watch(share * done, latest),
+        ).chosen
+    candidates = {run.cell: list(run.cell.candidates.items()) for run in runs}
+    settings = [candidates[run.cell][number] for run, number in zip(runs, numbers, strict=True)]
+    configs, words = [config for _, config in settings], [word for word, _ in settings]
+    return Choice(configs, words, share, time.perf_counter() - started)

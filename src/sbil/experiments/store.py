@@ -1,5 +1,6 @@
-"""The store of results: one Parquet file a cell, written whole or not at all, found again by its fingerprint."""
+"""The store of results: one Parquet file per cell, written whole or not at all, found again by its fingerprint."""
 
+import glob
 import hashlib
 import io
 import os
@@ -8,9 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from sbil import files
+from sbil.checkpoint import Checkpoint
 from sbil.errors import UserError
 from sbil.experiments.cell import Cell
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS, Result, results_in
@@ -34,7 +37,7 @@ class Store:
 
     def path(self, cell: Cell) -> Path:
         """Where the result of a cell lies."""
-        return self.folder / f"{cell.environment}.{cell.method.algorithm}.n{cell.size}.{cell.fingerprint}.parquet"
+        return self.folder / cell.task.place / f"{cell.task.file_name(cell)}.{cell.fingerprint}.parquet"
 
     def holds(self, cell: Cell) -> bool:
         """Whether a file of that cell is there."""
@@ -60,9 +63,23 @@ class Store:
         result = replace(result, fingerprint=result.cell.fingerprint)
         write(self.path(result.cell), [result])
 
+    def checkpoint(self, cells: Sequence[Cell], members: np.ndarray) -> Checkpoint:
+        """Where some of the runs of a group of cells keep the state of their training."""
+        identity = {"cells": [cell.fingerprint for cell in cells], "runs": members.tolist()}
+        return Checkpoint.beside(self._private(cells[0]), identity)
+
+    def clear(self, cells: Sequence[Cell]) -> None:
+        """Delete the checkpoints of a group of cells: it is finished."""
+        target = self._private(cells[0])
+        for path in target.parent.glob(f".{glob.escape(target.name)}.*.checkpoint"):
+            path.unlink(missing_ok=True)
+
+    def _private(self, cell: Cell) -> Path:
+        return self.folder / cell.task.private / self.path(cell).name
+
 
 def write(path: Path, results: Iterable[Result]) -> None:
-    """Write cells into one file, one row a run: under a temporary name, synced, then renamed."""
+    """Write cells into one file, one row per run: under a temporary name, synced, then renamed."""
     files.write_bytes(path, packed(results))
 
 
@@ -113,7 +130,7 @@ def read(path: Path) -> Iterator[Result]:
 def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
     """The cells of several files or folders of files; a cell that is there twice counts once.
 
-    episodes: whether to keep the return of every episode, or one mean a run.
+    episodes: whether to keep the return of every episode, or one mean per run.
     """
     found: dict[object, Result] = {}
     for path in paths:

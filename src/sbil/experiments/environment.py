@@ -1,0 +1,260 @@
+"""Tasks that play: runs learn from demonstrations of an environment, and every policy is played there.
+
+Decisions of demonstrations that a run has not seen judge it too, without the environment.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+from jaxtyping import Array
+
+from sbil import algorithms, demonstrators, environments
+from sbil.algorithms.base import cross_entropy
+from sbil.dataset import Dataset, Pool, Rows, Spec, capacity_for, make_dataset, padded, spec_of
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+from sbil.evaluation import Policies, call, play
+from sbil.experiments.task import Prepared, Run, Task, at_least
+from sbil.keys import named
+from sbil.selection import FOLDS
+
+if TYPE_CHECKING:
+    from sbil.experiments.cell import Cell
+    from sbil.experiments.methods import Method
+
+SIZES = (1, 3, 7, 10, 15)
+TRAJECTORIES = 200  # the most that any environment collects for an experiment
+HELD_OUT = 50  # trajectories that a run has not seen, by which its decisions are judged
+
+Sources = dict[tuple[str, str, str, int], tuple[Demonstrations, int]]  # the demonstrations, and where they begin
+
+
+@dataclass(frozen=True)
+class EnvironmentTask(Task):
+    """An environment, who demonstrates it, and what of the demonstrations is shown."""
+
+    environment: str
+    demonstrator: str
+    mode: str
+    thin: int = 1
+    episodes: int = 300
+    unlabelled: int = 0  # further trajectories of which the states are shown, and no decision
+    every_state: bool = False  # whether states are shown whose decision is thinned away
+    seed: int = 0  # of the demonstrations, their draws and the networks: another seed makes everything anew
+
+    columns: ClassVar[dict[str, Any]] = {
+        "environment": pl.String,
+        "demonstrator": pl.String,
+        "mode": pl.String,
+        "thin": pl.Int32,
+        "episodes": pl.Int32,
+        "unlabelled": pl.Int32,
+        "every_state": pl.Boolean,
+        "seed": pl.Int32,
+    }
+
+    def __post_init__(self) -> None:
+        at_least(1, thin=self.thin, episodes=self.episodes)
+        at_least(0, unlabelled=self.unlabelled, seed=self.seed)
+
+    @property
+    def name(self) -> str:
+        return self.environment
+
+    @property
+    def setting(self) -> str:
+        return f"{self.environment}-{self.demonstrator}-{self.mode}-thin{self.thin}"
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        fields = self.as_row()
+        return {name: value for name, value in fields.items() if value or name not in ("every_state", "seed")}
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        return environments.scale(self.environment, self.demonstrator, self.mode)
+
+    @property
+    def shows_states(self) -> bool:
+        """Whether states without a decision are shown."""
+        return self.unlabelled > 0 or self.every_state
+
+    def words(self, size: int) -> str:
+        states = f" +{self.unlabelled} unlabelled" if self.unlabelled else ""
+        states += " every state" if self.every_state else ""
+        seed = f" seed {self.seed}" if self.seed else ""
+        return f"n={size}{states}{seed}"
+
+    def check(self, cell: "Cell") -> None:
+        at_least(1, size=cell.size, updates=cell.updates)
+        if cell.size + self.unlabelled > TRAJECTORIES:
+            shown = f"{cell.size} and {self.unlabelled} unlabelled" if self.unlabelled else str(cell.size)
+            raise UserError(f"size must be at most {TRAJECTORIES} trajectories. Got {shown}.")
+
+    def surroundings(self, cell: "Cell") -> list[Any]:
+        environment = environments.get(self.environment)
+        pool, name = environment.demonstrations, cell.method.algorithm
+        if cell.size + self.unlabelled > pool:
+            raise UserError(f"{self.environment} has {pool} demonstrations to draw from. Got {cell}.")
+        if self.shows_states and not algorithms.get(name).uses_states:
+            raise UserError(f"{name} learns nothing from unlabelled states; leave it out with them.")
+        _ = self.scale  # refuses a mode that was never measured
+        expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
+        # Earlier versions rounded demonstrations and play on a GPU.
+        rounding = ["demonstrations in float32"] * isinstance(environment, environments.Environment)
+        return [expert, pool, FOLDS, *rounding]
+
+    def require(self, methods: Sequence["Method"]) -> None:
+        environments.require(self.environment)
+
+    def program(self, cell: "Cell") -> tuple[Any, ...]:
+        return self.environment, self.seed, self.shows_states, max(cell.size, *SIZES), self.episodes
+
+    def prepare(self, runs: Sequence[Run]) -> "EnvironmentRuns":
+        return EnvironmentRuns(self, runs)
+
+
+class EnvironmentRuns(Prepared):
+    """The data of runs in one environment. It is first played when their training is over."""
+
+    def __init__(self, task: EnvironmentTask, runs: Sequence[Run]) -> None:
+        self.task = task
+        self.spec, self.dataset = data_of(runs)
+        # Names leave out the algorithm, its settings and the size: runs are paired across all of them.
+        seed = [task.seed] if task.seed else []
+        names: list[Any] = [(task.environment, draw, initialisation, *seed) for _, draw, initialisation in runs]
+        self.keys = jnp.stack([named(*name) for name in names])
+        self.starts = jnp.stack([named("evaluate", *name) for name in names])
+        self.held_out = unseen(runs, self.dataset)
+
+    def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> dict[str, np.ndarray]:
+        environment = environments.get(self.task.environment)
+        returns = play(environment, Policies(call, networks), self.starts[members], self.task.episodes)
+        found = mismatch(networks, self.held_out, members, self.dataset.pool)
+        return {"returns": returns, **{f"held_out_{name}": values for name, values in found.items()}}
+
+
+@lru_cache(maxsize=8)
+def demonstrations_for(environment: str, demonstrator: str, mode: str, seed: int = 0) -> Demonstrations:
+    """Collect the demonstrations that the draws of an experiment are taken from."""
+    policy, task = demonstrators.get(f"{environment}-{demonstrator}"), environments.get(environment)
+    if mode not in demonstrators.MODES:
+        raise UserError(f"a demonstrator is greedy or sampled. Got '{mode}'.")
+    return demonstrators.collect(
+        task,
+        policy,
+        task.demonstrations,
+        seed=seed,
+        greedy=mode == "greedy",
+        provenance={"demonstrator": demonstrator},
+    )
+
+
+def data_of(runs: Sequence[Run]) -> tuple[Spec, Dataset]:
+    """Return what all runs learn from: one pool of the demonstrations of every demonstrator among them."""
+    pool, sources = pooled(runs)
+    cells = [cell for cell, _, _ in runs]
+    largest, finest = max(*SIZES, *(cell.size for cell in cells)), min(cell.thin for cell in cells)
+    capacity = max(capacity_for(collected, largest, finest) for collected, _ in sources.values())
+    drawn = [trajectories_of(sources, cell, draw) for cell, draw, _ in runs]
+    kinds: dict[tuple[int, bool], list[int]] = {}
+    for place, cell in enumerate(cells):
+        kinds.setdefault((cell.thin, cell.every_state), []).append(place)
+    parts = []
+    for (thin, every_state), places in kinds.items():
+        draws = [drawn[place][: cells[place].size] for place in places]
+        others = [drawn[place][0 if every_state else cells[place].size :] for place in places]
+        parts.append(
+            make_dataset(
+                pool,
+                draws,
+                thin=thin,
+                unlabelled=others,
+                thin_unlabelled=1 if every_state else thin,
+                capacity=capacity,
+            )
+        )
+    return spec_of(pool), joined(parts, list(kinds.values()))
+
+
+def joined(parts: Sequence[Dataset], places: Sequence[Sequence[int]]) -> Dataset:
+    """Join datasets of one pool; `places` says where each of their runs goes."""
+    if len(parts) == 1:
+        return parts[0]
+    order = np.argsort(np.concatenate(places))
+
+    def together(rows: list[Rows]) -> Rows:
+        width = max(some.indices.shape[1] for some in rows)
+        wide = [jnp.pad(some.indices, ((0, 0), (0, width - some.indices.shape[1]))) for some in rows]
+        return Rows(jnp.concatenate(wide)[order], jnp.concatenate([some.size for some in rows])[order])
+
+    return Dataset(
+        parts[0].pool, together([part.labelled for part in parts]), together([part.unlabelled for part in parts])
+    )
+
+
+def pooled(runs: Sequence[Run]) -> tuple[Demonstrations, Sources]:
+    """Return the demonstrations of all demonstrators of the runs in one, and where those of each begin."""
+    names = dict.fromkeys(source_of(cell) for cell, _, _ in runs)
+    collected = [demonstrations_for(*name) for name in names]
+    begin = np.cumsum([0, *map(len, collected[:-1])]).tolist()
+    together = Demonstrations(
+        tuple(trajectory for demonstrations in collected for trajectory in demonstrations.trajectories),
+        collected[0].action_names,
+        stack=collected[0].stack,
+    )
+    return together, dict(zip(names, zip(collected, begin, strict=True), strict=True))
+
+
+def source_of(cell: "Cell") -> tuple[str, str, str, int]:
+    """Whose demonstrations a cell learns from."""
+    return cell.environment, cell.demonstrator, cell.mode, cell.seed
+
+
+def trajectories_of(sources: Sources, cell: "Cell", draw: int, beyond: bool = False) -> np.ndarray:
+    """Return the trajectories of the pool that a run looks at; with `beyond`, the last `HELD_OUT` of the others."""
+    collected, begin = sources[source_of(cell)]
+    order = collected.draw(len(collected), seed=draw + 1000 * cell.seed)
+    seen = cell.size + cell.unlabelled
+    return begin + (order[max(seen, len(order) - HELD_OUT) :] if beyond else order[:seen])
+
+
+def unseen(runs: Sequence[Run], dataset: Dataset) -> Rows | None:
+    """Return every step of trajectories that each run has not seen; a run may have seen all. None for images."""
+    if dataset.pool.images:
+        return None
+    pool, sources = pooled(runs)
+    steps = [np.arange(end - length, end) for end, length in zip(np.cumsum(pool.lengths), pool.lengths, strict=True)]
+    found = {}
+    for cell, draw in dict.fromkeys((cell, draw) for cell, draw, _ in runs):
+        others = trajectories_of(sources, cell, draw, beyond=True)
+        found[cell, draw] = np.concatenate([np.array([], int), *(steps[trajectory] for trajectory in others)])
+    return padded([found[cell, draw] for cell, draw, _ in runs])
+
+
+def mismatch(networks: Any, rows: Rows | None, members: np.ndarray, pool: Pool) -> dict[str, np.ndarray]:
+    """Return, per unseen decision, the log-loss of some of the runs, and how often they prefer another action."""
+    if rows is None:
+        return {}
+    own = Rows(rows.indices[members], rows.size[members])
+    # From the host to one device: each run taken apart on several devices would be a collective program.
+    sums = _mismatch(jax.device_get(networks), own, pool)
+    count = np.where(own.size, own.size, np.nan)  # a run without unseen decisions has no score
+    return {name: np.asarray(values, np.float64) / count for name, values in sums.items()}
+
+
+@jax.jit
+def _mismatch(networks: Any, rows: Rows, pool: Pool) -> dict[str, Array]:
+    def of(run: tuple[Any, Rows]) -> dict[str, Array]:
+        network, rows = run
+        logits, action = network(pool.before(rows.indices)), pool.action[rows.indices]
+        losses, wrong = cross_entropy(logits, action), logits.argmax(axis=-1) != action
+        return {"log_loss": losses.sum(where=rows.mask), "error": wrong.sum(where=rows.mask)}
+
+    return jax.lax.map(of, (networks, rows), batch_size=8)

@@ -1,0 +1,116 @@
+"""What the engine asks of a task: the data of runs, and the scores of what they learned.
+
+`EnvironmentTask` plays policies, `TableTask` compares them with recorded decisions. Another kind of task is one more
+class like these. Another environment or dataset is one more instance.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from sbil.dataset import Dataset, Spec
+from sbil.errors import UserError
+
+if TYPE_CHECKING:
+    from sbil.experiments.cell import Cell
+    from sbil.experiments.methods import Method
+
+
+class Run(NamedTuple):
+    """One run of a cell: a draw of the data, and an initialisation of the networks."""
+
+    cell: "Cell"
+    draw: int
+    initialisation: int
+
+
+class Prepared(ABC):
+    """What the runs of one program learn from, and how what they learned is scored."""
+
+    spec: Spec
+    dataset: Dataset
+    keys: PRNGKeyArray  # [runs]
+
+    @abstractmethod
+    def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> dict[str, np.ndarray]:
+        """Score the stacked networks of the runs numbered `members`.
+
+        The scores have one entry per member, [members]. "returns" has one per episode, [members, episodes].
+        """
+
+
+class Task(ABC):
+    """One kind of task. Subclasses are frozen dataclasses; equal tasks give equal data."""
+
+    columns: ClassVar[dict[str, Any]]  # of result files: the fields that tell tasks apart, the first is never null
+    place: ClassVar[str] = ""  # the folder within a store where results lie
+    private: ClassVar[str] = ""  # the folder within a store for files that may hold rows of the data
+    unlabelled: int = 0
+    seed: int = 0
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What the task is called."""
+
+    @property
+    @abstractmethod
+    def setting(self) -> str:
+        """What tells the task from others, in words that also make a file name."""
+
+    @property
+    @abstractmethod
+    def asked(self) -> dict[str, Any]:
+        """The fields that fingerprints depend on."""
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """The returns of a random network and of the demonstrator, if policies play."""
+        return float("nan"), float("nan")
+
+    @abstractmethod
+    def check(self, cell: "Cell") -> None:
+        """Refuse numbers that no cell of this task can have."""
+
+    @abstractmethod
+    def surroundings(self, cell: "Cell") -> list[Any]:
+        """Refuse what cannot be run; return what else fingerprints depend on."""
+
+    @abstractmethod
+    def require(self, methods: Sequence["Method"]) -> None:
+        """Refuse, before any run, what this machine or these data cannot do."""
+
+    @abstractmethod
+    def program(self, cell: "Cell") -> tuple[Any, ...]:
+        """Return what cells of one compiled program have in common."""
+
+    @abstractmethod
+    def prepare(self, runs: Sequence[Run]) -> Prepared:
+        """Return the data of the runs of one program."""
+
+    def words(self, size: int) -> str:
+        """Return the size of a cell as it stands in the cell's name."""
+        return f"n={size}"
+
+    def file_name(self, cell: "Cell") -> str:
+        """Return the beginning of the name of a cell's file."""
+        return f"{self.name}.{cell.method.algorithm}.n{cell.size}"
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the fields as a file has them."""
+        return {name: getattr(self, name) for name in self.columns}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> "Task":
+        """Return the task of a row of a file; a field that an older file lacks has its default."""
+        return cls(**{name: row[name] for name in cls.columns if row.get(name) is not None})
+
+
+def at_least(low: int, **numbers: int) -> None:
+    """Refuse numbers below `low`, by name."""
+    for name, value in numbers.items():
+        if value < low:
+            raise UserError(f"{name} must be a whole number from {low}. Got {value}.")
