@@ -25,6 +25,7 @@ ROOMS = (
     ("environments",),
     ("evaluation",),
     ("demonstrators",),
+    ("api",),
     ("experiments",),
     ("clinical",),
     ("reports",),

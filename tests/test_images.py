@@ -17,7 +17,8 @@ from sbil.dataset import Spec, as_inputs, features_of, make_dataset, make_pool, 
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.demonstrations.formats import npz
 from sbil.errors import UserError
-from sbil.evaluation.agreement import agreement
+from sbil.evaluation.agreement import Agreement
+from sbil.evaluation.decided import decided
 from sbil.experiments.run import evenly_split
 from sbil.fitting import fingerprint
 from sbil.networks import (
@@ -204,7 +205,7 @@ def test_every_algorithm_learns_from_images(trained):
     assert isinstance(network, ConvNet)
     policy = Policy(network, (), FILMS.action_names, provenance={"algorithm": name})
     assert policy.spec == SPEC
-    assert 0 <= agreement(policy, FILMS)["accuracy"] <= 1
+    assert 0 <= Agreement.of(decided(policy, FILMS)).accuracy <= 1
 
 
 def test_runs_of_images_differ_by_their_draws(trained):

@@ -223,12 +223,12 @@ def test_settings_are_values_of_their_types():
 
 
 def test_fit_records_what_it_chose():
-    settings = ("weight_decay=0/50", "hidden=8", "batch=8")
-    policy = sbil.fit("bc", DEMONSTRATIONS, settings=settings, updates=40)
+    small = {"hidden": (8,), "batch": 8, "updates": 40}
+    policy = sbil.fit("bc", DEMONSTRATIONS, weight_decay=[0, 50], **small)
     record = policy.provenance["selection"]
     losses = record["held_out_log_loss"]
     assert set(losses) == {"weight_decay=0", "weight_decay=50"}
     assert record["chosen"] == min(losses, key=losses.get)
     assert f"weight_decay={policy.provenance['settings']['weight_decay']:g}" == record["chosen"]
-    chosen = sbil.fit("bc", DEMONSTRATIONS, settings=(record["chosen"], *settings[1:]), updates=40)
+    chosen = sbil.fit("bc", DEMONSTRATIONS, weight_decay=float(record["chosen"].split("=")[1]), **small)
     np.testing.assert_array_equal(policy.network.layers[0].weight, chosen.network.layers[0].weight)

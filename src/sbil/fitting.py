@@ -1,8 +1,9 @@
-"""From demonstrations to a policy in one call."""
+"""From demonstrations to a policy: `fit` for people, `Recipe` and `follow` for the rest of the library."""
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 import jax
@@ -11,9 +12,9 @@ import numpy as np
 
 from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
-from sbil.dataset import Dataset, Rows, make_dataset, spec_of, standardisation_of
-from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.errors import UserError
+from sbil.dataset import Dataset, Rows, Spec, make_dataset, spec_of, standardisation_of
+from sbil.demonstrations import Demonstrations, Trajectory, read
+from sbil.errors import UserError, unknown
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.policy.folder import ENERGIES
@@ -23,6 +24,8 @@ from sbil.version import __version__
 
 SEEN = 100_000  # training states whose energies are looked at
 LEAST = 512  # rows, where they are padded
+
+Watch = Callable[[float, str], None]  # the share of the work that is done, and what is known now
 
 
 class Diverged(UserError):
@@ -36,96 +39,149 @@ class Diverged(UserError):
         self.trained = trained
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How one policy is trained, apart from the data.
+
+    candidates: the Configs to choose from, by what distinguishes each; a single one is taken as it is.
+    standardise: bring every column to mean 0 and standard deviation 1; None: tables are, other data are not.
+    """
+
+    algorithm: str
+    candidates: Mapping[str, Any]
+    updates: int
+    preset: str = "default"
+    seed: int = 0
+    thin: int = 1
+    thin_offset: int = 0
+    standardise: bool | None = None
+
+    @classmethod
+    def of(
+        cls,
+        algorithm: str,
+        *,
+        preset: str = "default",
+        config: Any = None,
+        settings: Mapping[str, Any] | None = None,
+        updates: int | None = None,
+        seed: int = 0,
+        **steps: Any,
+    ) -> "Recipe":
+        """The recipe that a user's settings, or Config, and numbers make; what is wrong with them is a UserError."""
+        if type(seed) is not int or seed < 0:
+            raise UserError(f"seed must be a whole number from 0. Got {seed!r}.")
+        candidates = _candidates(algorithm, preset, config, settings or {})
+        updates = algorithms.updates_for(algorithm, preset, candidates.values(), updates)
+        return cls(algorithm, candidates, updates, preset, seed, **steps)
+
+
+def _candidates(algorithm: str, preset: str, config: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    if config is None:
+        return algorithms.candidates(algorithm, preset, settings)
+    kind = algorithms.get(algorithm).config
+    if not isinstance(config, kind):
+        raise UserError(f"the config of {algorithm} must be a {kind.__name__}. Got {type(config).__name__}.")
+    if settings:
+        raise UserError(f"both config and the setting '{next(iter(settings))}' are given; change the config instead.")
+    return {"": config}
+
+
+def demonstrations_of(data: Any, columns: Mapping[str, Any] | None = None) -> Demonstrations:
+    """The demonstrations themselves, or those that `sbil.read` reads from a path or a data frame.
+
+    columns: what the columns of the table mean, as the keywords of `sbil.read`: {"action": "treatment"}.
+    """
+    if not isinstance(data, Demonstrations):
+        known = [name for name in signature(read).parameters if name != "source"]
+        for name in columns or {}:
+            if name not in known:
+                raise unknown("name in columns", name, known)
+        return read(data, **(columns or {}))
+    if columns:
+        raise UserError("columns say how to read a table, and these demonstrations are read already; leave them out.")
+    return data
+
+
 def fit(
     algorithm: str,
-    demonstrations: Demonstrations,
+    data: Any,
     *,
-    seed: int = 0,
+    columns: Mapping[str, Any] | None = None,
     preset: str = "default",
-    settings: tuple[str, ...] = (),
+    config: Any = None,
+    seed: int = 0,
     updates: int | None = None,
     thin: int = 1,
     thin_offset: int = 0,
     standardise: bool | None = None,
     pad: bool = False,
+    **settings: Any,
 ) -> Policy:
-    """Train `algorithm` on demonstrations; the same seed on the same machine gives the same policy, byte for byte.
+    """Train `algorithm` on demonstrations and return the policy.
 
-    settings: changes to the preset, as name=value. Among values separated by slashes, weight_decay=0/0.1/1, the one
-        with the smallest log-loss in cross-validation by trajectory is taken.
-    updates: default, as many as the preset asks for.
-    standardise: bring every column to mean 0 and standard deviation 1 of the training states. Default: what was read
-        from a table is, images and what an environment recorded are not, as in the paper.
-    pad: fill the decisions up to a power of two with rows that are never read, so that many fits share one compiled
-        program. The policy is the same.
+        policy = sbil.fit("edm", data, seed=0, weight_decay=1.0)
+        policy = sbil.fit("bc", "stays.csv", columns={"episode": "stay", "action": "treatment"})
+
+    The same seed on the same machine gives the same policy, byte for byte. `sbil.train` also scores it.
+
+    data: Demonstrations, or a path or a data frame that `sbil.read` reads with `columns`.
+    config: a Config of the algorithm, such as EDMConfig(noise=0.1), in place of a preset and settings.
+    updates: how many gradient updates; default: as many as the preset asks for.
+    thin, thin_offset: keep only the steps thin_offset, thin_offset + thin, ... of each trajectory.
+    standardise: bring every column to mean 0 and standard deviation 1 of the training states. Default: tables are
+        standardised; images and recordings of environments are not, as in the paper.
+    pad: add rows that are never read, up to a power of two, so that many fits share one compiled program. The policy
+        is the same.
+    settings: changes to the preset. A list means a choice, weight_decay=[0, 0.1, 1]: the value with the smallest
+        log-loss in cross-validation by trajectory is taken.
     """
-    candidates = algorithms.candidates(algorithm, preset, algorithms.parse_words(algorithm, settings))
-    policy, _ = fit_watched(
-        algorithm,
-        demonstrations,
-        seed=seed,
-        preset=preset,
-        candidates=candidates,
-        updates=algorithms.updates_for(algorithm, preset, candidates.values(), updates),
-        thin=thin,
-        thin_offset=thin_offset,
-        standardise=standardise,
-        pad=pad,
-    )
-    return policy
+    steps = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
+    recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)
+    return follow(recipe, demonstrations_of(data, columns), pad=pad)[0]
 
 
-def fit_watched(
-    algorithm: str,
+def follow(
+    recipe: Recipe,
     demonstrations: Demonstrations,
     *,
-    seed: int,
-    preset: str,
-    candidates: Mapping[str, Any],
-    updates: int,
-    thin: int,
-    thin_offset: int,
-    standardise: bool | None = None,
     pad: bool = False,
-    watch: Callable[[float, Report], None] | None = None,
+    watch: Watch | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> tuple[Policy, Trained]:
-    """`fit`, with the share done and a report after every chunk, and the training record beside the policy.
+    """Train by a recipe: the policy, and the record of its training.
 
-    candidates: the Configs to choose from, by what is particular to each; one is taken as it is.
+    watch: called after every chunk of updates.
     """
-    entry, configs = algorithms.get(algorithm), list(candidates.values())
-    everything = [np.arange(len(demonstrations))]
-    if standardise is None:
-        standardise = demonstrations.schema is not None
+    algorithm, entry = recipe.algorithm, algorithms.get(recipe.algorithm)
+    standardise = demonstrations.schema is not None if recipe.standardise is None else recipe.standardise
     if standardise and len(demonstrations.observation_shape) > 1:
         raise UserError("images are not standardised: their pixels are brought to [-1, 1] already.")
-    standardisation = standardisation_of(demonstrations, thin, thin_offset) if standardise else None
-    dataset = make_dataset(
-        demonstrations, everything, thin=thin, thin_offset=thin_offset, standardisation=standardisation
-    )
+    steps: dict[str, Any] = {"thin": recipe.thin, "thin_offset": recipe.thin_offset}
+    standardisation = standardisation_of(demonstrations, **steps) if standardise else None
+    everything = [np.arange(len(demonstrations))]
+    dataset = make_dataset(demonstrations, everything, **steps, standardisation=standardisation)
     algorithms.require(algorithm, dataset)
     if pad:
         dataset = _padded(dataset)
-    keys = jnp.stack([named("fit", seed)])
-    spec = spec_of(demonstrations)
-    config, selecting, selection = configs[0], share_of_work(len(configs)), None
-    if len(configs) > 1:
-        early = (lambda share, report: watch(selecting * share, report)) if watch else None
-        selection = select(algorithm, spec, configs, dataset, keys, updates, groups=demonstrations.groups, watch=early)
-        config = selection.configs[0]
-    late = (lambda r: watch(selecting + (1 - selecting) * r.update / r.updates, r)) if watch else None
-    trained = train_many(entry.make, spec, config, dataset, keys, updates, late, checkpoint, chunk=entry.chunk)
+    keys, spec = jnp.stack([named("fit", recipe.seed)]), spec_of(demonstrations)
+    config, selection = _chosen(recipe, spec, dataset, keys, demonstrations.groups, watch)
+    began = share_of_work(len(recipe.candidates))
+
+    def report(latest: Report) -> None:
+        if watch:
+            watch(began + (1 - began) * latest.update / latest.updates, words_of(latest))
+
+    trained = train_many(entry.make, spec, config, dataset, keys, recipe.updates, report, checkpoint, chunk=entry.chunk)
     if trained.diverged[0]:
         raise Diverged(algorithm, trained)
     provenance = {
         "algorithm": algorithm,
-        "preset": preset,
+        "preset": recipe.preset,
         "settings": algorithms.settings_of(config),
-        "updates": updates,
-        "seed": seed,
-        "thin": thin,
-        "thin_offset": thin_offset,
+        "updates": recipe.updates,
+        "seed": recipe.seed,
+        **steps,
         "standardised": standardise,
         "data": {
             "sha256": fingerprint(demonstrations),
@@ -136,14 +192,8 @@ def fit_watched(
         },
         "sbil": __version__,
         "device": devices.describe(runs=1),
+        **selection,
     }
-    if selection:
-        losses = [round(float(loss), 6) if np.isfinite(loss) else None for loss in selection.losses[0]]
-        provenance["selection"] = {
-            "chosen": list(candidates)[selection.chosen[0]],
-            "held_out_log_loss": dict(zip(candidates, losses, strict=True)),  # none: it diverged
-            "folds": FOLDS,
-        }
     policy = Policy(
         network=pick(trained.states, 0).network,
         observation_names=demonstrations.observation_names,
@@ -155,8 +205,42 @@ def fit_watched(
     return replace(policy, energies=training_energies(policy, demonstrations)), trained
 
 
+def _chosen(
+    recipe: Recipe, spec: Spec, dataset: Dataset, keys: Any, groups: np.ndarray | None, watch: Watch | None
+) -> tuple[Any, dict[str, Any]]:
+    """The Config with the smallest held-out log-loss, and what the policy records of the choice."""
+    names, configs = list(recipe.candidates), list(recipe.candidates.values())
+    if len(configs) == 1:
+        return configs[0], {}
+    share = share_of_work(len(configs))
+
+    def report(done: float, latest: Report) -> None:
+        if watch:
+            watch(share * done, words_of(latest))
+
+    found = select(recipe.algorithm, spec, configs, dataset, keys, recipe.updates, groups=groups, watch=report)
+    losses = [round(float(loss), 6) if np.isfinite(loss) else None for loss in found.losses[0]]  # None: it diverged
+    record = {
+        "chosen": names[found.chosen[0]],
+        "held_out_log_loss": dict(zip(names, losses, strict=True)),
+        "folds": FOLDS,
+    }
+    return found.configs[0], {"selection": record}
+
+
+def words_of(report: Report) -> str:
+    """Mean losses of the runs that have not diverged, and how many have."""
+    sound = ~report.diverged
+    if not sound.any():
+        return "all runs diverged"
+    shown = {"policy_loss": "loss", "energy_gap": "energy gap", "agreement": "agreement", "margin": "margin"}
+    means = {word: np.mean(report.metrics[name][sound]) for name, word in shown.items() if name in report.metrics}
+    parts = [f"{word} {mean:.3f}" for word, mean in means.items()]
+    return ", ".join(parts) + (f", {int(report.diverged.sum())} diverged" if report.diverged.any() else "")
+
+
 def _padded(dataset: Dataset) -> Dataset:
-    """The same with every array filled up to a power of two rows, which no size counts."""
+    """The dataset with every array filled up to a power of two rows; the counts stay, so the rows are never read."""
 
     def fill(array: Any, axis: int) -> Any:
         more = _power(array.shape[axis]) - array.shape[axis]
@@ -167,7 +251,7 @@ def _padded(dataset: Dataset) -> Dataset:
 
 
 def filled(rows: np.ndarray) -> np.ndarray:
-    """The rows and, up to a power of two of them, the first one again: few sizes need few compiled programs."""
+    """The rows, then the first row again up to a power of two of them: few sizes need few compiled programs."""
     return np.concatenate([rows, np.repeat(rows[:1], _power(len(rows)) - len(rows), axis=0)])
 
 
@@ -176,7 +260,7 @@ def _power(size: int) -> int:
 
 
 def training_energies(policy: Policy, demonstrations: Demonstrations) -> np.ndarray | None:
-    """Quantiles of the energies of (at most SEEN, evenly chosen) training states; none for images."""
+    """Quantiles of the energies of the training states (at most SEEN of them, evenly chosen); None for images."""
     if len(demonstrations.observation_shape) > 1:
         return None
     visited = np.array([len(trajectory) for trajectory in demonstrations.trajectories])
@@ -190,7 +274,7 @@ def training_energies(policy: Policy, demonstrations: Demonstrations) -> np.ndar
 
 
 def twins(some: Demonstrations, others: Demonstrations) -> int:
-    """How many trajectories of some demonstrations are among others too, value for value."""
+    """How many trajectories of some demonstrations are also among others, with the same values."""
     known = {hashlib.sha256(b"".join(_content(trajectory))).digest() for trajectory in others.trajectories}
     return sum(hashlib.sha256(b"".join(_content(trajectory))).digest() in known for trajectory in some.trajectories)
 

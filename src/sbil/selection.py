@@ -5,7 +5,7 @@ folds but one and scored by the log-loss of the decisions in that one. A run wit
 stretches.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,7 @@ class Selection(NamedTuple):
     """What R runs chose among C candidates."""
 
     candidates: tuple[Any, ...]
-    losses: np.ndarray  # [R, C], held-out log-loss a decision; infinite where training diverged, NaN where none is
+    losses: np.ndarray  # [R, C], held-out log-loss per decision; infinite: training diverged, NaN: nothing held out
     chosen: np.ndarray  # [R], the number of the candidate with the smallest loss
 
     @property
@@ -48,7 +48,7 @@ class Fold(NamedTuple):
 
 
 def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = None) -> list[Fold]:
-    """The folds of every run: whole trajectories (whole groups of them), or stretches of the only one there is."""
+    """The folds of every run: whole trajectories (or whole groups of them), or stretches of a single trajectory."""
     if folds < 2:
         raise UserError(f"folds must be a whole number from 2. Got {folds}.")
     found = []
@@ -67,7 +67,10 @@ def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = N
 
 
 def states_left(dataset: Dataset, part: Fold) -> np.ndarray:
-    """A run's states without a decision, less those from a held-out decision to the next: they belong to it."""
+    """The states without a decision that a run may learn from.
+
+    Those from a held-out decision to the next decision belong to the held-out one, and are left out.
+    """
     states, count = (np.asarray(leaf[part.run]) for leaf in dataset.unlabelled)
     states = states[:count]
     steps = np.sort(np.concatenate([part.training, part.held_out]))
@@ -75,6 +78,13 @@ def states_left(dataset: Dataset, part: Fold) -> np.ndarray:
     own = steps[np.maximum(np.searchsorted(steps, before, side="right") - 1, 0)]
     trajectory = np.asarray(dataset.pool.trajectory)
     return states[~(np.isin(own, part.held_out) & (trajectory[own] == trajectory[before]))]
+
+
+class Job(NamedTuple):
+    """One training to do: a candidate, by its number, on a fold."""
+
+    fold: Fold
+    candidate: int
 
 
 def select(
@@ -89,49 +99,71 @@ def select(
     groups: np.ndarray | None = None,
     watch: Callable[[float, Report], None] | None = None,
 ) -> Selection:
-    """For every run of `dataset`, the candidate settings with the smallest log-loss on decisions held out.
+    """For every run of `dataset`, choose the candidate settings with the smallest log-loss on held-out decisions.
 
-    groups: [trajectories of the pool], the group of each, which no fold tears apart.
+    groups: [trajectories of the pool], the group of each; a fold holds whole groups.
     watch: called with the share of the work that is done, and the latest report.
     A run that has nothing to hold out, or would be left with data that the algorithm cannot use, takes the first
     candidate; its losses are NaN.
     """
-    entry, runs = algorithms.get(algorithm), len(keys)
     parts = [part for part in folds_of(dataset, folds, groups) if _usable(algorithm, dataset, part)]
-    capacity = dataset.labelled.indices.shape[1]
-    total, count = np.zeros((runs, len(candidates))), np.zeros(runs)
+    jobs = [Job(part, number) for number in range(len(candidates)) for part in parts]
+    total, count = np.zeros((len(keys), len(candidates))), np.zeros(len(keys))
     for part in parts:
         count[part.run] += len(part.held_out)
-    jobs = [(part, number) for number in range(len(candidates)) for part in parts]
-    room = room_for(entry.make, spec, candidates[0], dataset)
-    kinds = alike([candidates[number] for _, number in jobs])
     done = 0
-    for group in (group for kind in kinds for group in _groups([jobs[place] for place in kind], room)):
 
-        def report(latest: Report, done: int = done, group: int = len(group)) -> None:
-            if watch:
-                watch((done + group * latest.update / latest.updates) / len(jobs), latest)
+    def report(latest: Report) -> None:
+        if watch:
+            watch((done + len(program) * latest.update / latest.updates) / len(jobs), latest)
 
-        members = np.array([part.run for part, _ in group])
-        sample = dataset.runs(members)._replace(labelled=padded([part.training for part, _ in group], capacity))
-        config = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(candidates[c] for _, c in group))
-        if dataset.unlabelled.indices.shape[1]:
-            left = [states_left(dataset, part) for part, _ in group]
-            sample = sample._replace(unlabelled=padded(left, dataset.unlabelled.indices.shape[1]))
-        own = _keys(keys[members], jnp.array([part.number for part, _ in group]))
-        trained = train_many(entry.make, spec, config, sample, own, updates, report, chunk=entry.chunk)
-        held_out = padded([part.held_out for part, _ in group], capacity)
-        losses = np.asarray(_held_out_loss(trained.states.network, held_out, dataset.pool), np.float64)
-        losses[trained.diverged | ~np.isfinite(losses)] = np.inf
-        for (part, number), loss in zip(group, losses, strict=True):
-            total[part.run, number] += loss
-        done += len(group)
+    for program in _programs(algorithm, spec, candidates, dataset, jobs):
+        losses = _train_and_judge(algorithm, spec, candidates, dataset, keys, updates, program, report)
+        for job, loss in zip(program, losses, strict=True):
+            total[job.fold.run, job.candidate] += loss
+        done += len(program)
     losses = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], np.nan)
     return Selection(tuple(candidates), losses, total.argmin(axis=1))
 
 
+def _programs(
+    algorithm: str, spec: Spec, candidates: Sequence[Any], dataset: Dataset, jobs: list[Job]
+) -> Iterator[list[Job]]:
+    """The jobs that are trained together: those of one kind of settings, and as many as the device likes."""
+    room = room_for(algorithms.get(algorithm).make, spec, candidates[0], dataset)
+    for kind in alike([candidates[job.candidate] for job in jobs]):
+        yield from _groups([jobs[place] for place in kind], room)
+
+
+def _train_and_judge(
+    algorithm: str,
+    spec: Spec,
+    candidates: Sequence[Any],
+    dataset: Dataset,
+    keys: PRNGKeyArray,
+    updates: int,
+    jobs: list[Job],
+    watch: Callable[[Report], None],
+) -> np.ndarray:
+    """[jobs] the summed log-loss of the held-out decisions; infinite where training diverged."""
+    entry, capacity, states = algorithms.get(algorithm), dataset.labelled.indices.shape[1], dataset.unlabelled
+    parts = [job.fold for job in jobs]
+    members = np.array([part.run for part in parts])
+    sample = dataset.runs(members)._replace(labelled=padded([part.training for part in parts], capacity))
+    config = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(candidates[job.candidate] for job in jobs))
+    if states.indices.shape[1]:
+        left = [states_left(dataset, part) for part in parts]
+        sample = sample._replace(unlabelled=padded(left, states.indices.shape[1]))
+    own = _keys(keys[members], jnp.array([part.number for part in parts]))
+    trained = train_many(entry.make, spec, config, sample, own, updates, watch, chunk=entry.chunk)
+    held_out = padded([part.held_out for part in parts], capacity)
+    losses = np.asarray(_held_out_loss(trained.states.network, held_out, dataset.pool), np.float64)
+    losses[trained.diverged | ~np.isfinite(losses)] = np.inf
+    return losses
+
+
 def alike(configs: Sequence[Any]) -> list[np.ndarray]:
-    """The places of configs that one program can train, group by group: they differ in floats only."""
+    """The places of configs that one program can train, group by group: their configs differ in floats only."""
     kinds: dict[Any, list[int]] = {}
     for place, config in enumerate(configs):
         kinds.setdefault(jax.tree.structure(config), []).append(place)
@@ -139,7 +171,7 @@ def alike(configs: Sequence[Any]) -> list[np.ndarray]:
 
 
 def share_of_work(candidates: int) -> float:
-    """What choosing takes of all work; the rest is the training itself."""
+    """The share of all work that choosing takes; the rest is the training itself."""
     return 1 - 1 / (1 + FOLDS * candidates) if candidates > 1 else 0.0
 
 
@@ -153,8 +185,8 @@ def _usable(algorithm: str, dataset: Dataset, part: Fold) -> bool:
     return True
 
 
-def _groups(jobs: list[Any], most: int) -> list[list[Any]]:
-    """Jobs in as few programs as the device likes, all but the last of one size."""
+def _groups(jobs: list[Job], most: int) -> list[list[Job]]:
+    """The jobs in as few programs as the device likes; all programs but the last have the same size."""
     most = min(MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS, most)
     size = -(-len(jobs) // -(-len(jobs) // most))
     return [jobs[start : start + size] for start in range(0, len(jobs), size)]

@@ -32,7 +32,7 @@ except ImportError:
 
 
 class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the classifiers share; a parameter that is None is what the preset says."""
+    """What the classifiers share; a parameter that is None has the value of the preset."""
 
     algorithm: str  # set by each class
     preset: str
@@ -56,10 +56,10 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             demonstrations,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             preset=self.preset,
-            settings=self._settings(),
             updates=self._updates(),
             standardise=self.standardise,
             pad=True,
+            **self._settings(),
         )
         self.n_iter_: int = self.policy_.provenance["updates"]
         return self
@@ -90,11 +90,15 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large for float32 is refused as infinite
             return validate_data(self, *data, dtype=np.float32, reset=reset)
 
-    def _settings(self) -> tuple[str, ...]:
-        """The parameters that are settings of the algorithm and differ from the preset, as name=value."""
+    def _settings(self) -> dict[str, Any]:
+        """The parameters that are settings of the algorithm and change the preset; a list of widths is a tuple."""
         names = algorithms.settings_of(algorithms.configure(self.algorithm, self.preset))
         given = {name: value for name, value in self.get_params(deep=False).items() if name in names}
-        return tuple(f"{name}={_text(value)}" for name, value in given.items() if value is not None)
+        return {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value is not None
+        }
 
     def _updates(self) -> int | None:
         given: Any = self.updates
@@ -109,9 +113,9 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class BCClassifier(_PolicyClassifier):
     """Behavioural cloning: a network that learns the decisions by maximum likelihood.
 
-    updates: steps of the optimiser; None, as many as the preset asks for.
+    updates: steps of the optimiser; None: as many as the preset asks for.
     standardise: bring every column to mean 0 and standard deviation 1 of the training rows.
-    Others are settings of `sbil algorithms bc`; None is what the preset says.
+    The others are settings of `sbil algorithms bc`; None: the value of the preset.
     """
 
     algorithm = "bc"
@@ -141,9 +145,9 @@ class BCClassifier(_PolicyClassifier):
 class EDMClassifier(_PolicyClassifier):
     """Energy-based distribution matching: behavioural cloning whose energy also says how familiar a row is.
 
-    updates: steps of the optimiser; None, as many as the preset asks for.
+    updates: steps of the optimiser; None: as many as the preset asks for.
     standardise: bring every column to mean 0 and standard deviation 1 of the training rows.
-    Others are settings of `sbil algorithms edm`; None is what the preset says.
+    The others are settings of `sbil algorithms edm`; None: the value of the preset.
     """
 
     algorithm = "edm"
@@ -184,7 +188,3 @@ class EDMClassifier(_PolicyClassifier):
         self.start = start
         self.standardise = standardise
         self.random_state = random_state
-
-
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)

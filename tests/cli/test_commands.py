@@ -311,8 +311,8 @@ def test_options_without_effect_are_refused(capsys, policy, demos):
     play = ("evaluate", policy, "--env", "CartPole-v1")
     for words in (("--training", demos), ("--another", demos), ("--action", "x"), ("--exclude", demos)):
         assert f"{words[0]} has no effect with --env" in refusal(capsys, *play, *words)
-    assert "--episodes must be a whole number from 1. Got -3." in refusal(capsys, *play, "--episodes", "-3")
-    assert "--seed must be a whole number from 0. Got -1." in refusal(capsys, *play, "--seed", "-1")
+    assert "episodes must be a whole number from 1. Got -3." in refusal(capsys, *play, "--episodes", "-3")
+    assert "seed must be a whole number from 0. Got -1." in refusal(capsys, *play, "--seed", "-1")
 
 
 def test_bad_names(capsys, folder, demos, policy):
@@ -355,7 +355,7 @@ def test_bad_numbers(capsys, folder, demos):
         (("--thin-offset", "7"), "thin_offset"),
         (("--trajectories", "99"), "99"),
         (("--held-out", "1.5"), "between 0 and 1"),
-        (("--draw-seed", "-1"), "--draw-seed"),
+        (("--draw-seed", "-1"), "draw_seed"),
         (("--out", "."), "--out"),
     ):
         assert word in refusal(capsys, "train", "bc", "--data", demos, "--out", out, *words)

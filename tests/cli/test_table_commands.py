@@ -14,8 +14,9 @@ from stays import changed, write_table
 import fuzz
 import probes
 from probes import refusal
+from sbil.api import beside
+from sbil.api import train as training_library
 from sbil.cli import main
-from sbil.cli import train as train_command
 from sbil.demonstrations import Column, Schema, read, reader_process
 from sbil.policy import Policy, Standardisation
 from sbil.policy.folder import sealed
@@ -63,13 +64,13 @@ def sides(folder, table):
     (folder / "bad.csv").write_text("stay\n3\n4\n")
     found = {}
 
-    def spied(command, policy, training, held_out, calibration):
+    def spied(policy, held_out, training, calibration):
         found.update(training=training.ids, held_out=held_out.ids)
-        return original(command, policy, training, held_out, calibration)
+        return original(policy, held_out, training, calibration)
 
     with pytest.MonkeyPatch.context() as patch:
-        original = train_command.compared
-        patch.setattr(train_command, "compared", spied)
+        original = training_library.decided_beside
+        patch.setattr(training_library, "decided_beside", spied)
         words = ("train", "bc", "--data", table, *ROLES, *MORE, "--exclude", folder / "bad.csv", "--held-out", "0.4")
         run(*words, "--calibrate", "--updates", "60", "--out", folder / "policy")
     return found
@@ -169,7 +170,9 @@ def test_a_policy_that_training_does_not_give_is_told_from_one_that_it_does(tabl
     assert leaving.value.code == 1
     text = capsys.readouterr().out
     assert re.search(
-        r"other weights, .*; another first choice at \d+ of these decisions, probabilities at most \S+ apart", text
+        r"these parts differ: weights, .*; the preferred action differs at \d+ of these decisions, and probabilities "
+        r"differ by at most \S+",
+        text,
     )
     assert "sbil was 0.0" in text
     with pytest.raises(SystemExit):
@@ -275,7 +278,7 @@ def test_training_refuses(table, folder, policy, capsys):
     assert "did you mean 'treat'" in refusal(capsys, *words, "--action", "treet")
     assert "column 'age'" in refusal(capsys, *words, *ROLES)  # a missing value
     assert "--missing" in refusal(capsys, *words, *ROLES, "--missing", "guess")
-    assert "--held-out" in refusal(capsys, *words, *ROLES, "--calibrate")
+    assert "held_out" in refusal(capsys, *words, *ROLES, "--calibrate")
     assert "between 0 and 1" in refusal(capsys, *words, *ROLES, *MORE, "--held-out", "1.5")
     assert "two roles" in refusal(capsys, *words, "--action", "treat", "--episode", "treat")
     assert "no such file" in refusal(capsys, *words[:2], "--data", folder / "none.csv", *words[4:], *ROLES)
@@ -330,19 +333,24 @@ def test_evaluate_says_when_it_scores_the_wrong_decisions(table, policy, folder,
 
     assert notes(new) == []
     assert notes(new, "--training", learned) == []
-    assert notes(learned)[0].startswith("these are the decisions it was trained on")
-    assert notes(table)[0].startswith("a part of these decisions is what it was trained on")
+    assert notes(learned)[0].startswith("the policy was trained on these decisions")
+    assert notes(table)[0].startswith("the policy was trained on a part of these decisions")
     count = len(sides["training"])
     assert notes(new, "--training", table) == [f"the baselines learned from 24 episodes, the policy from {count}"]
-    assert any(note.startswith("24 of 24 episodes of --data are in") for note in notes(table, "--training", table))
+    assert any(
+        note.startswith("24 of 24 episodes that are scored are in") for note in notes(table, "--training", table)
+    )
     mixed = written(folder / "mixed.csv", [*rows(4), *([row[0] + 50, *row[1:]] for row in rows(4, shift=1))])
     assert notes(mixed, "--training", learned)[0].startswith(
-        f"{len({*'0123'} & {*sides['training']})} of 8 episodes of --data are in --training too, value for value"
+        f"{len({*'0123'} & {*sides['training']})} of 8 episodes that are scored are in the training data too, with the "
+        "same values"
     )
     other = written(folder / "others.csv", rows(count, shift=2))
-    assert notes(new, "--training", other) == ["--training is not what the policy was trained on (its hash differs)"]
+    assert notes(new, "--training", other) == [
+        "the training data are not what the policy was trained on (their hash differs)"
+    ]
     run("evaluate", policy, "--data", learned)
-    assert "note: these are the decisions it was trained on" in capsys.readouterr().out
+    assert "note: the policy was trained on these decisions" in capsys.readouterr().out
 
 
 def test_bc_is_calibrated_as_the_method_beside_it(table, folder, capsys, monkeypatch):
@@ -355,12 +363,13 @@ def test_bc_is_calibrated_as_the_method_beside_it(table, folder, capsys, monkeyp
         seen[str(policy.provenance["algorithm"])] = (calibration.ids, made.temperature)
         return made
 
-    original = train_command.calibrated
-    monkeypatch.setattr(train_command, "calibrated", spied)
+    original = beside.calibrated
+    for module in (beside, training_library):
+        monkeypatch.setattr(module, "calibrated", spied)
     run(*words, "--out", folder / "calibrated")
     assert seen["bc"][0] == seen["edm"][0]
     assert seen["bc"][1] != 1
-    assert "as that of bc was" in capsys.readouterr().out
+    assert "that of bc likewise" in capsys.readouterr().out
     new = written(folder / "newer.csv", rows(6, shift=1))
     notes = answered(capsys, "evaluate", folder / "calibrated", "--data", new, "--training", table)["notes"]
     count = Policy.load(folder / "calibrated").provenance["data"]["trajectories"]

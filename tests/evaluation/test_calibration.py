@@ -10,7 +10,8 @@ from sklearn.calibration import calibration_curve
 
 from sbil.evaluation import calibration
 from sbil.evaluation.calibration import HIGHEST, LOWEST, fit_temperature, reliability
-from sbil.evaluation.matching import Decided, scores, softmax
+from sbil.evaluation.decided import Decided, softmax
+from sbil.evaluation.matching import scores
 
 
 def loss(logits, actions, temperature):

@@ -13,7 +13,7 @@ from sbil.evaluation.crossvalidation import cross_validate
 from sbil.evaluation.matching import Decided, decided, differences
 from sbil.fitting import fit
 
-TINY = {"bc": ("hidden=8", "batch=8")}
+TINY = {"bc": {"hidden": (8,), "batch": 8}}
 
 
 def test_every_decision_is_judged_by_a_policy_that_did_not_see_it(monkeypatch):
@@ -36,7 +36,7 @@ def test_every_decision_is_judged_by_a_policy_that_did_not_see_it(monkeypatch):
     monkeypatch.setattr(crossvalidation, "decided", fake_decided)
     told = []
     found = cross_validate(
-        ["edm"], demonstrations, folds=3, settings={"edm": ("x=1",)}, updates=5, watch=lambda *now: told.append(now)
+        ["edm"], demonstrations, folds=3, settings={"edm": {"noise": 1}}, updates=5, watch=lambda *now: told.append(now)
     )
     assert list(found) == ["majority", "previous action", "bc", "edm"]
     for made in found.values():
@@ -46,8 +46,8 @@ def test_every_decision_is_judged_by_a_policy_that_did_not_see_it(monkeypatch):
         np.testing.assert_array_equal(found["bc"].folds == number, np.isin(steps.trajectory, part))
     np.testing.assert_array_equal(found["edm"].probabilities[:, 0], demonstrations.flat().observation[:, 0])
     assert [name for name, _ in asked] == ["bc", "edm"] * 3
-    assert {options["settings"] for name, options in asked if name == "edm"} == {("x=1",)}
-    assert {options["settings"] for name, options in asked if name == "bc"} == {()}
+    assert {options["noise"] for name, options in asked if name == "edm"} == {1}
+    assert not any("noise" in options for name, options in asked if name == "bc")
     assert {options["updates"] for _, options in asked} == {5}
     assert told[0] == (0.0, "bc, fold 1 of 3")
     assert told[-1] == (pytest.approx(5 / 6), "edm, fold 3 of 3")
@@ -61,7 +61,7 @@ def test_folds_are_what_a_loop_gives():
         rest = np.setdiff1d(np.arange(6), part)
         training, held_out = demonstrations.select(rest), demonstrations.select(part)
         rows = np.isin(trajectory, part)
-        policy = fit("bc", training, seed=1, settings=TINY["bc"], updates=4, standardise=True)
+        policy = fit("bc", training, seed=1, updates=4, standardise=True, **TINY["bc"])
         np.testing.assert_allclose(policy.standardisation.mean, training.flat().observation.mean(axis=0), atol=1e-5)
         expected = {"bc": decided(policy, held_out)} | Baselines.from_demonstrations(training).decided(held_out)
         for name, one in expected.items():
@@ -72,7 +72,7 @@ def test_folds_are_what_a_loop_gives():
 
 def test_settings_of_nothing_are_refused():
     with pytest.raises(UserError, match="'rcal'"):
-        cross_validate(["edm"], probes.demonstrations(), settings={"rcal": ()})
+        cross_validate(["edm"], probes.demonstrations(), settings={"rcal": {}})
 
 
 def test_too_many_folds_are_refused():

@@ -13,8 +13,8 @@ import probes
 from sbil import statistics
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
-from sbil.evaluation import matching
-from sbil.evaluation.agreement import agreement
+from sbil.evaluation import decided as deciding
+from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.matching import METRICS, Decided, confusion, decided, differences, intervals, per_action, scores
 from sbil.policy import Policy, Standardisation
 
@@ -273,7 +273,7 @@ def policy(temperature=1.0) -> Policy:
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_decided_is_what_the_policy_says(monkeypatch, chunk, temperature):
     """Whatever is looked at together; images have chunks of their own."""
-    monkeypatch.setattr(matching, "CHUNK", chunk)
+    monkeypatch.setattr(deciding, "CHUNK", chunk)
     demonstrations = probes.demonstrations()
     flat, found = demonstrations.flat(), decided(policy(temperature), demonstrations)
     np.testing.assert_allclose(found.probabilities, policy(temperature).probabilities(flat.observation), atol=1e-6)
@@ -293,7 +293,7 @@ def test_groups_are_resampled_whole():
 
 def test_large_tables_are_kept_in_single_precision(monkeypatch):
     exact = decided(policy(), probes.demonstrations())
-    monkeypatch.setattr(matching, "LARGE", 10)
+    monkeypatch.setattr(deciding, "LARGE", 10)
     small = decided(policy(), probes.demonstrations())
     assert small.probabilities.dtype == np.float32
     np.testing.assert_array_equal(small.probabilities, exact.probabilities.astype(np.float32))
@@ -309,9 +309,10 @@ def test_other_actions_are_refused():
 
 def test_agreement_is_a_part_of_the_scores():
     demonstrations = probes.demonstrations()
-    found, whole = agreement(policy(), demonstrations), scores(decided(policy(), demonstrations))
-    assert found["accuracy"] == whole["accuracy"]
-    assert found["log_loss"] == whole["log_loss"]
+    made = decided(policy(), demonstrations)
+    found, whole = Agreement.of(made), scores(made)
+    assert found.accuracy == whole["accuracy"]
+    assert found.log_loss == whole["log_loss"]
     actions = demonstrations.flat().action
-    assert found["majority_accuracy"] == np.bincount(actions).max() / len(actions)
-    assert found["steps"] == len(actions)
+    assert found.majority_accuracy == np.bincount(actions).max() / len(actions)
+    assert found.steps == len(actions)

@@ -63,8 +63,8 @@ POLICY = Policy(
 )
 MEASURED = {"value": 0.9125, "low": 0.8811, "high": 0.9433}
 SCORES = [
-    {"method": "majority", "accuracy": {"value": 0.5, "low": None, "high": None}, "log_loss": MEASURED},
-    {"method": "edm", "accuracy": MEASURED, "log_loss": {"value": None, "low": None, "high": None}},
+    {"method": "majority", "accuracy": {"value": 0.5, "low": None, "high": None}, "log-loss": MEASURED},
+    {"method": "edm", "accuracy": MEASURED, "log-loss": {"value": None, "low": None, "high": None}},
 ]
 FACTS = {"held_out": {"episodes": 64, "steps": 1290, "resampled": {"unit": "group", "count": 32}}}
 
@@ -180,7 +180,7 @@ def test_a_card_is_short():
 def test_nothing_of_the_rows_is_on_the_card():
     """Every recorded number is odd enough to be found if it were there."""
     data = probes.demonstrations()
-    policy = sbil.fit("bc", data, updates=1, settings=("hidden=4",), standardise=True)
+    policy = sbil.fit("bc", data, updates=1, hidden=(4,), standardise=True)
     text = card(policy)
     states = np.concatenate([trajectory.observations for trajectory in data.trajectories]).ravel()
     assert len(states) > 100

@@ -44,6 +44,17 @@ class ColumnOptions:
         """What was said, by role."""
         return {role: getattr(self, role) for role in ROLES if getattr(self, role)}
 
+    def columns(self) -> dict[str, Any]:
+        """What was said, as keywords of `sbil.read`."""
+        from sbil.demonstrations.excluding import listed_in
+
+        given = self.roles()
+        if self.schema:
+            given["schema"] = self.schema
+        if self.exclude:
+            given["exclude"] = listed_in(self.exclude)
+        return given
+
 
 def load(data: str, table: ColumnOptions, schema: Any = None) -> "Demonstrations":
     """The demonstrations in a file, folder, glob or Minari dataset.
@@ -51,10 +62,8 @@ def load(data: str, table: ColumnOptions, schema: Any = None) -> "Demonstrations
     schema: that of a policy, where the table is to be read as the one it was trained on.
     """
     from sbil import demonstrations
-    from sbil.demonstrations.excluding import listed_in
 
-    names = listed_in(table.exclude) if table.exclude else ()
-    return demonstrations.read(data, schema=table.schema or schema, exclude=names, **table.roles())
+    return demonstrations.read(data, **{"schema": schema, **table.columns()})
 
 
 def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:

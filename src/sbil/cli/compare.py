@@ -3,8 +3,9 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sbil.cli.columns import ColumnOptions, load, tell
+from sbil.cli.columns import ColumnOptions, tell
 
 EXAMPLES = (
     "sbil compare --data stays.csv --episode stay --time hour --action treatment --algorithms edm,rcal",
@@ -36,12 +37,12 @@ class Command(ColumnOptions):
 
 def run(command: Command) -> None:
     """Cross-validate and print."""
-    from sbil import algorithms, files
-    from sbil.cli.outputs import must_be_free
+    from sbil import files
+    from sbil.api.compare import compare
+    from sbil.api.outputs import must_be_free
     from sbil.cli.progress import bar
-    from sbil.cli.scores import resampled, rows, show
+    from sbil.cli.scores import show_methods
     from sbil.errors import UserError
-    from sbil.evaluation.crossvalidation import cross_validate
     from sbil.text import counted, over
 
     names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
@@ -49,24 +50,17 @@ def run(command: Command) -> None:
         raise UserError(
             "--algorithms names none; give some of those that `sbil algorithms` lists, with commas between them."
         )
-    for name in names:
-        algorithms.get(name)
     if command.out:
         must_be_free("--out", command.out, command.overwrite, (command.data, command.schema, command.exclude))
-    data = load(command.data, command)
-    episodes = counted(len(data), data.words[0])
-    with bar(1, f"{command.folds} folds of {episodes}") as advance:
-        found = cross_validate(
-            names, data, folds=command.folds, seed=command.seed, updates=command.updates, watch=advance
-        )
-    table = rows(found)
-    sizes = {"episodes": len(data), "decisions": data.steps, "folds": command.folds, "resampled": resampled(data)}
-    result = {**sizes, "compared": table}
+    how: dict[str, Any] = {"folds": command.folds, "seed": command.seed, "updates": command.updates}
+    with bar(1, f"{command.folds} folds") as advance:
+        found = compare(command.data, names, columns=command.columns(), watch=advance, **how)
     if command.out:
-        files.write_text(command.out, json.dumps(result, indent=2) + "\n")
+        files.write_text(command.out, json.dumps(found.as_json(), indent=2) + "\n")
     if command.json:
-        print(json.dumps(result))
+        print(json.dumps(found.as_json()))
         return
+    data = found.data
     tell(data.observation_names, data.provenance)
-    decisions = counted(data.steps, "decision")
-    show(table, f"{decisions} of {episodes}, each held out once [{over(resampled(data))}]")
+    sizes = f"{counted(data.steps, 'decision')} of {counted(len(data), data.words[0])}"
+    show_methods(found.compared, f"{sizes}, each held out once [{over(found.resampled.as_json())}]")

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from sbil.fitting import words_of
 from sbil.training import Report
 
 if TYPE_CHECKING:
@@ -30,17 +31,6 @@ def roomy(console: Console) -> Console:
 
 
 console = roomy(Console(stderr=True))
-
-
-def metrics_text(report: Report) -> str:
-    """Mean losses of the runs that are sound, and how many are not."""
-    sound = ~report.diverged
-    if not sound.any():
-        return "all runs diverged"
-    shown = {"policy_loss": "loss", "energy_gap": "energy gap", "agreement": "agreement", "margin": "margin"}
-    means = {word: np.mean(report.metrics[name][sound]) for name, word in shown.items() if name in report.metrics}
-    parts = [f"{word} {mean:.3f}" for word, mean in means.items()]
-    return ", ".join(parts) + (f", {int(report.diverged.sum())} diverged" if report.diverged.any() else "")
 
 
 @contextmanager
@@ -82,7 +72,7 @@ class Board:
         if report.note and report.note not in self.said:
             self.said.add(report.note)
             console.print(report.note, style="dim", highlight=False)
-        self.note = metrics_text(report)
+        self.note = words_of(report)
 
     def finish(self, result: "Result", fresh: bool) -> None:
         """Note a finished cell, and whether it was run now."""

@@ -1,14 +1,13 @@
-"""How well recorded decisions are matched, as tables for people and plain values for programs."""
+"""How well recorded decisions are matched, as tables on the terminal."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sbil.demonstrations import Demonstrations
+    from sbil.evaluation.decided import Decided
     from sbil.evaluation.familiarity import Familiarity
-    from sbil.evaluation.matching import Decided
-    from sbil.policy import Policy
+    from sbil.evaluation.matching import MethodScores
 
 SHIFTS = {
     "noise": "noise of one deviation",
@@ -17,85 +16,20 @@ SHIFTS = {
     "another": "another population",
 }
 FEW = 12  # actions that have a table of their own
-PARTS = 1000  # of which a share is so many
 
 
-def rows(found: "Mapping[str, Decided]") -> list[dict[str, Any]]:
-    """A row a method: every metric with its interval over episodes, or groups."""
-    from sbil.evaluation.matching import intervals
-
-    table = []
-    for name, made in found.items():
-        metrics = intervals(made).metrics
-        table.append({"method": name, **{metric: value.as_json() for metric, value in metrics.items()}})
-    return table
-
-
-def resampled(demonstrations: "Demonstrations") -> dict[str, Any]:
-    """What the intervals are over, and how many of them there are."""
-    groups = demonstrations.groups
-    return {"unit": demonstrations.unit, "count": len(demonstrations if groups is None else set(groups.tolist()))}
-
-
-def beside(policy: "Policy", held_out: "Demonstrations", training: "Demonstrations | None") -> "dict[str, Decided]":
-    """What the commonest and the previous action say of held-out decisions.
-
-    A policy tells the shares of the actions, which is enough for the commonest one (older ones have counts); what
-    followed what is in the training data alone.
-    """
-    import numpy as np
-
-    from sbil.evaluation.baselines import MAJORITY, Baselines
-
-    if training:
-        return Baselines.from_demonstrations(training).decided(held_out)
-    if counts := policy.provenance.get("baselines"):
-        return Baselines.from_json(counts).decided(held_out)
-    shares: Any = policy.provenance.get("shares")
-    if not _sound(shares, len(policy.action_names)):
-        return {}
-    rest = max(1 - sum(share for share in shares if share is not None), 0) / max(shares.count(None), 1)
-    parts = np.array([round(PARTS * (rest if share is None else share)) for share in shares])
-    return {MAJORITY: Baselines(parts, np.zeros((len(parts), len(parts)), int)).decided(held_out)[MAJORITY]}
-
-
-def _sound(shares: Any, count: int) -> bool:
-    """Whether they are what a policy may say: one an action, from 0 to 1, or none."""
-    return (
-        isinstance(shares, list)
-        and len(shares) == count
-        and all(share is None or (type(share) in (int, float) and 0 <= share <= 1) for share in shares)
-    )
-
-
-def show(table: Sequence[Mapping[str, Any]], title: str) -> None:
+def show_methods(rows: "Sequence[MethodScores]", title: str) -> None:
     """Metrics down, methods across, each with its interval below it."""
-    from sbil.policy.card import HEADS
+    from sbil.evaluation.metrics import METRICS
 
-    grid = _grid(title, "", [row["method"] for row in table])
-    for metric, head in HEADS.items():
-        grid.add_row(head, *(_cell(row[metric]) for row in table))
+    grid = _grid(title, "", [row.method for row in rows])
+    for name, metric in METRICS.items():
+        grid.add_row(metric.heading, *(_cell(row.metrics[name].as_json()) for row in rows))
     _print(grid)
 
 
-def by_action(made: "Decided", names: Sequence[str]) -> dict[str, Any]:
-    """A row an action, the confusion matrix and the calibration curve, as plain values."""
-    from sbil.evaluation.calibration import reliability
-    from sbil.evaluation.matching import confusion, per_action
-
-    def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
-
-    rows = zip(names, per_action(made), strict=True)
-    return {
-        "actions": [{"action": name, **plain(row._asdict())} for name, row in rows],
-        "confusion": confusion(made).tolist(),
-        "reliability": [plain(part._asdict()) for part in reliability(made)],
-    }
-
-
 def show_actions(made: "Decided", names: Sequence[str]) -> None:
-    """A row an action, and which action was chosen in place of which."""
+    """A row per action, and which action was chosen in place of which."""
     from rich.text import Text
 
     from sbil.evaluation.matching import confusion, per_action

@@ -1,25 +1,17 @@
 """sbil train: demonstrations -> a policy folder."""
 
-import csv
-import io
 import json
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from sbil.cli.columns import ROLES, SHOWN, ColumnOptions, load, tell
-from sbil.version import MADE_BY
+from sbil.cli.columns import SHOWN, ColumnOptions, tell
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from sbil.checkpoint import Checkpoint
-    from sbil.demonstrations import Demonstrations
-    from sbil.policy import Policy
-    from sbil.training import Trained
+    from sbil.api.train import TrainingReport
 
 EXAMPLES = (
     "sbil train edm --data stays.csv --episode stay --time hour --action treatment --held-out 0.2 --out policy/",
@@ -77,270 +69,89 @@ class Command(ColumnOptions):
 
 def run(command: Command) -> None:
     """Train, save, and say how well the policy agrees with the decisions."""
-    from sbil import devices, files
-    from sbil.algorithms import settings_of
-    from sbil.checkpoint import Checkpoint
-    from sbil.cli.scores import resampled
-    from sbil.errors import UserError
-    from sbil.evaluation.agreement import agreement
-    from sbil.fitting import Diverged, fingerprint
-    from sbil.policy.card import card
+    from sbil.algorithms import parse_words
+    from sbil.api.outputs import folder_must_be_free
+    from sbil.api.train import train
+    from sbil.cli.progress import bar
 
-    if not command.out.name:
-        raise UserError(f"--out {command.out}: name a folder to write the policy to.")
-    must_be_free(command)
-    if command.seed < 0 or command.draw_seed < 0:
-        raise UserError(f"--seed and --draw-seed are whole numbers from 0. Got {command.seed} and {command.draw_seed}.")
-    if command.calibrate and not command.held_out:
-        raise UserError("--calibrate needs decisions that were not trained on: give --held-out as well, 0.2 say.")
-    everything = load(command.data, command)
-    drawn = Drawn(command.trajectories, command.held_out, command.calibrate, command.draw_seed)
-    training, held_out, calibration = drawn.parts(everything)
-    identity = {
-        **asdict(command),
-        **{"out": "", "overwrite": "", "json": "", "calibrate": "", "data": fingerprint(training)},
-        **dict.fromkeys((*ROLES, "schema"), ""),
-        "settings": [settings_of(config) for config in choices(command).values()],
-        "version": MADE_BY,
-        "device": devices.describe(runs=1),
-    }
-    checkpoint = Checkpoint.beside(command.out, identity)
-    if checkpoint.usable():
-        print(f"resumed at update {checkpoint.usable()}", file=sys.stderr)
-    try:
-        policy, trained = train(command, training, checkpoint)
-    except Diverged as error:
-        metrics = command.out.with_name(f"{command.out.name}.diverged.csv")
-        files.write_bytes(metrics, metrics_csv(error.trained))
-        checkpoint.remove()
-        raise UserError(f"{error} What happened is in {metrics}.") from None
-    policy = with_facts(policy, training, everything, drawn)
-    if calibration:
-        policy = calibrated(policy, calibration)
-    scores: dict[str, Any] = {"training": agreement(policy, training, command.thin, command.thin_offset)}
-    table: list[dict[str, Any]] = []
-    if held_out:
-        scores["held_out"] = agreement(policy, held_out)
-        scores["held_out"] |= {"episodes": len(held_out), "resampled": resampled(held_out)}
-        table = compared(command, policy, training, held_out, calibration)
-    extra = {"metrics.csv": metrics_csv(trained), "README.md": card(policy, table, scores).encode()}
-    policy.save(command.out, command.overwrite, extra=extra)
-    checkpoint.remove()
-    report(command, policy, scores, table, trained, taken(training, command.thin, command.thin_offset))
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Which part of the data is learned from."""
-
-    trajectories: int = 0  # 0: all
-    held_out: float = 0.0  # share
-    calibrate: bool = False
-    draw_seed: int = 0
-
-    @classmethod
-    def from_json(cls, content: Any) -> "Drawn":
-        """What a policy folder says, where it is what `sbil train` could have written."""
-        from sbil.errors import UserError
-
-        kinds: dict[str, set[type]] = {
-            "trajectories": {int},
-            "held_out": {int, float},
-            "calibrate": {bool},
-            "draw_seed": {int},
-        }
-        good = isinstance(content, dict) and {*content} == {*kinds}
-        good = good and all(type(content[name]) in kind for name, kind in kinds.items())
-        if not good or min(content.values()) < 0 or content["held_out"] >= 1:
-            raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
-        return cls(**content)
-
-    def parts(self, data: "Demonstrations") -> "tuple[Demonstrations, Demonstrations | None, Demonstrations | None]":
-        """To learn from, to score, and to fit a temperature to."""
-        if self.trajectories:
-            data = data.select(data.draw(self.trajectories, self.draw_seed))
-        if not self.held_out:
-            return data, None, None
-        training, held_out = data.split(self.held_out, self.draw_seed)
-        if not self.calibrate:
-            return training, held_out, None
-        scored, calibration = held_out.split(0.5, self.draw_seed)
-        return training, scored, calibration
-
-
-def must_be_free(command: Command) -> None:
-    """Refuse a folder that holds something, unless told; and one that holds what is read, in any case."""
-    from sbil.cli.outputs import files_of
-    from sbil.errors import UserError
-
-    out = command.out
-    if not out.exists():
-        return
-    if not command.overwrite and not (out.is_dir() and not any(out.iterdir())):
-        raise UserError(f"{out} exists already; choose another --out, or replace it with --overwrite.")
-    read = (file for given in (command.data, command.schema, command.exclude) if given for file in files_of(given))
-    if any(file.resolve().parent == out.resolve() for file in read):
-        raise UserError(f"--out {out} is a folder that is read from here, and is not replaced; choose another --out.")
-
-
-def taken(training: "Demonstrations", thin: int = 1, thin_offset: int = 0) -> "np.ndarray":
-    """[actions] how often each was taken."""
-    import numpy as np
-
-    return np.bincount(training.decisions(thin, thin_offset).action, minlength=len(training.action_names))
-
-
-def with_facts(policy: "Policy", training: "Demonstrations", everything: "Demonstrations", drawn: Drawn) -> "Policy":
-    """The policy, with the shares of the actions; where it learned from a part, which, and the hash of all."""
-    from sbil.fitting import fingerprint
-    from sbil.policy.card import told_shares
-
-    made = {**policy.provenance, "shares": told_shares(taken(training))}
-    if drawn != Drawn():
-        made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": asdict(drawn)}
-    return replace(policy, provenance=made)
-
-
-def calibrated(policy: "Policy", held_out: "Demonstrations") -> "Policy":
-    """The policy at the temperature at which its probabilities fit decisions that it was not trained on."""
-    import numpy as np
-
-    from sbil.evaluation.calibration import fit_temperature
-    from sbil.evaluation.matching import observed
-
-    logits = np.concatenate([policy.logits(part) for part in observed(held_out)])
-    temperature = fit_temperature(logits, held_out.decisions().action)
-    facts = {"calibration": {"temperature": temperature, "episodes": len(held_out), "decisions": held_out.steps}}
-    return replace(policy, temperature=temperature, provenance={**policy.provenance, **facts})
-
-
-def compared(
-    command: Command,
-    policy: "Policy",
-    training: "Demonstrations",
-    held_out: "Demonstrations",
-    calibration: "Demonstrations | None",
-) -> list[dict[str, Any]]:
-    """The scores of the policy on held-out decisions beside those of the baselines and of BC, calibrated alike."""
-    from sbil.algorithms import as_many
-    from sbil.cli.scores import rows
-    from sbil.evaluation.baselines import Baselines
-    from sbil.evaluation.matching import decided
-    from sbil.fitting import fit
-
-    found = Baselines.from_demonstrations(training).decided(held_out)
-    if command.algorithm != "bc":
-        updates = as_many(command.algorithm, command.preset, policy.provenance["updates"])
-        cloned = fit(
-            "bc",
-            training,
+    folder_must_be_free("--out", command.out, command.overwrite, (command.data, command.schema, command.exclude))
+    with bar(1, command.algorithm) as advance:
+        report = train(
+            command.algorithm,
+            command.data,
+            columns=command.columns(),
+            preset=command.preset,
             seed=command.seed,
-            updates=updates,
+            updates=command.updates,
+            trajectories=command.trajectories,
+            draw_seed=command.draw_seed,
             thin=command.thin,
             thin_offset=command.thin_offset,
+            held_out=command.held_out,
+            calibrate=command.calibrate,
             standardise=STANDARDISE[command.standardise],
+            out=command.out,
+            overwrite=command.overwrite,
+            watch=advance,
+            **parse_words(command.algorithm, command.set),
         )
-        found["bc"] = decided(calibrated(cloned, calibration) if calibration else cloned, held_out)
-    found[command.algorithm] = decided(policy, held_out)
-    return rows(found)
+    if report.resumed_at:
+        print(f"resumed at update {report.resumed_at}", file=sys.stderr)
+    if command.json:
+        print(json.dumps({"policy": str(command.out), **report.as_json()}))
+    else:
+        show(command, report)
 
 
-def choices(command: Command) -> dict[str, Any]:
-    """The Configs to choose from."""
-    from sbil.algorithms import candidates, parse_words
-
-    return candidates(command.algorithm, command.preset, parse_words(command.algorithm, command.set))
-
-
-def train(command: Command, training: "Demonstrations", checkpoint: "Checkpoint") -> "tuple[Policy, Trained]":
-    """Train as the command says."""
-    from sbil.algorithms import updates_for
-
-    configs = choices(command)
-    return with_bar(
-        command.algorithm,
-        training,
-        seed=command.seed,
-        preset=command.preset,
-        candidates=configs,
-        updates=updates_for(command.algorithm, command.preset, configs.values(), command.updates),
-        thin=command.thin,
-        thin_offset=command.thin_offset,
-        standardise=STANDARDISE[command.standardise],
-        checkpoint=checkpoint,
-    )
-
-
-def with_bar(algorithm: str, training: "Demonstrations", **how: Any) -> "tuple[Policy, Trained]":
-    """`fit_watched` under a bar of progress."""
-    from sbil.cli.progress import bar, metrics_text
-    from sbil.fitting import fit_watched
-
-    with bar(1, f"{algorithm} on {len(training)} {training.words[1]}") as advance:
-        return fit_watched(algorithm, training, watch=lambda share, report: advance(share, metrics_text(report)), **how)
-
-
-def metrics_csv(trained: Any) -> bytes:
-    """The metrics of training, one line a chunk of updates."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["update", *trained.metrics])
-    for row, update in enumerate(trained.updates):
-        writer.writerow([update, *(f"{values[row, 0]:.6g}" for values in trained.metrics.values())])
-    return text.getvalue().encode()
-
-
-def report(
-    command: Command,
-    policy: "Policy",
-    scores: dict[str, Any],
-    table: list[dict[str, Any]],
-    trained: "Trained",
-    counts: "np.ndarray",
-) -> None:
+def show(command: Command, report: "TrainingReport") -> None:
     """Say what was written, what was chosen and how well it agrees."""
-    from sbil.cli.scores import show
+    from sbil.cli.scores import show_methods
+    from sbil.evaluation.decided import Resampled
     from sbil.text import counted, over
 
-    selection = policy.provenance.get("selection")
-    if command.json:
-        more = {"selection": selection} if selection else {}
-        more |= {"temperature": policy.temperature} if command.calibrate else {}
-        more |= {"compared": table} if table else {}
-        print(json.dumps({"policy": str(command.out), "seconds": round(trained.seconds, 2), **scores, **more}))
-        return
-    origin = policy.provenance["data"]["provenance"]
-    tell(policy.observation_names, origin)
-    if command.exclude:
+    policy, trained = report.policy, report.trained
+    show_data(report, command.exclude is not None)
+    updates = counted(int(trained.updates[-1]), "update")
+    print(f"wrote {command.out} ({command.algorithm}, {updates}, {trained.seconds:.1f} s)")
+    show_choice(report)
+    for name, score in report.scores.items():
+        print(
+            f"{name.replace('_', '-')} decisions: {score.accuracy:.1%} agreement on {counted(score.steps, 'step')}, "
+            f"log-loss {score.log_loss:.3f} (the commonest of them: {score.majority_accuracy:.1%})"
+        )
+    if report.calibrated:
+        likewise = "; that of bc likewise" if command.algorithm != "bc" else ""
+        print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out{likewise}")
+    if report.held_out:
+        intervals = over(Resampled.of(report.held_out).as_json())
+        episodes = counted(len(report.held_out), "episode")
+        show_methods(report.compared, f"Held-out decisions of {episodes} [{intervals}]")
+    where = "--data later.csv" if policy.schema else "--env NAME, or --data held_out.npz"
+    print(f"next: sbil evaluate {command.out} {where}; sbil show {command.out}")
+
+
+def show_data(report: "TrainingReport", excluded: bool) -> None:
+    """Say which columns and rows were used, and which actions cannot have been learned."""
+    from sbil.text import counted
+
+    names, origin = report.policy.action_names, report.training.provenance
+    tell(report.training.observation_names, origin)
+    if excluded:
         rows = counted(origin["excluded rows"], "row")
         print(f"left out by --exclude: {counted(origin['excluded episodes'], 'episode')} with {rows}")
-    unseen = [name for name, count in zip(policy.action_names, counts, strict=True) if not count]
+    unseen = [name for name, count in zip(names, report.taken, strict=True) if not count]
     if unseen:
         others = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
         print(f"never taken in training, so never learned: {', '.join(unseen[:SHOWN])}{others}")
-    if (counts > 0).sum() == 1:
+    if (report.taken > 0).sum() == 1:
         print("only one action was taken: there is nothing to learn")
-    updates = counted(int(trained.updates[-1]), "update")
-    print(f"wrote {command.out} ({command.algorithm}, {updates}, {trained.seconds:.1f} s)")
-    if selection:
-        losses = ", ".join(
-            f"{words}: {'none' if loss is None else format(loss, '.3f')}"
-            for words, loss in selection["held_out_log_loss"].items()
-        )
-        missing = None in selection["held_out_log_loss"].values()
-        why = "; none: it diverged or nothing was held out" if missing else ""
-        print(f"chose {selection['chosen']} by held-out log-loss ({losses}{why})")
-    for name, score in scores.items():
-        print(
-            f"{name.replace('_', '-')} decisions: {score['accuracy']:.1%} agreement on "
-            f"{counted(score['steps'], 'step')}, log-loss {score['log_loss']:.3f} "
-            f"(the commonest of them: {score['majority_accuracy']:.1%})"
-        )
-    if command.calibrate:
-        alike = ", as that of bc was" if table and command.algorithm != "bc" else ""
-        print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out{alike}")
-    if table:
-        held_out = scores["held_out"]
-        show(table, f"Held-out decisions of {counted(held_out['episodes'], 'episode')} [{over(held_out['resampled'])}]")
-    where = "--data later.csv" if policy.schema else "--env NAME, or --data held_out.npz"
-    print(f"next: sbil evaluate {command.out} {where}; sbil show {command.out}")
+
+
+def show_choice(report: "TrainingReport") -> None:
+    """Say which of several settings was chosen, and why."""
+    if not report.selection:
+        return
+    losses = report.selection["held_out_log_loss"]
+    words = [f"{setting}: {'none' if loss is None else format(loss, '.3f')}" for setting, loss in losses.items()]
+    why = "; none: it diverged or nothing was held out" if None in losses.values() else ""
+    print(f"chose {report.selection['chosen']} by held-out log-loss ({', '.join(words)}{why})")

@@ -1,23 +1,24 @@
-"""Agreement with recorded decisions in a line: what is printed after training."""
+"""Agreement with recorded decisions in one line: what is printed after training."""
+
+from typing import NamedTuple
 
 import numpy as np
 
-from sbil.demonstrations import Demonstrations
-from sbil.evaluation.matching import Decided, decided, means
-from sbil.policy import Policy
+from sbil.evaluation.decided import Decided
+from sbil.evaluation.matching import scores
 
 
-def agreement(policy: Policy, demonstrations: Demonstrations, thin: int = 1, thin_offset: int = 0) -> dict[str, float]:
-    """How often the policy's most probable action is the recorded one, and its log-loss."""
-    return agreed(decided(policy, demonstrations, thin, thin_offset))
+class Agreement(NamedTuple):
+    """How often the most probable action is the recorded one, and how probable the recorded actions are."""
 
+    accuracy: float
+    log_loss: float
+    majority_accuracy: float  # of always choosing the commonest of these decisions
+    steps: int
 
-def agreed(made: Decided) -> dict[str, float]:
-    """`agreement`, where it is known what the policy thinks of the decisions."""
-    found = means(made)
-    return {
-        "accuracy": found["accuracy"],
-        "log_loss": found["log_loss"],
-        "majority_accuracy": float(np.bincount(made.actions).max() / len(made.actions)),
-        "steps": len(made.actions),
-    }
+    @classmethod
+    def of(cls, decided: Decided) -> "Agreement":
+        """The agreement of a policy, or a baseline, with recorded decisions."""
+        count = len(decided.actions)
+        commonest = float(np.bincount(decided.actions).max() / count)
+        return cls(**scores(decided, ("accuracy", "log_loss")), majority_accuracy=commonest, steps=count)

@@ -1,4 +1,4 @@
-"""What can be matched without learning anything of a state: the commonest action, and the one taken last."""
+"""Two baselines that learn nothing about states: the commonest action, and the action taken last."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
-from sbil.evaluation.matching import Decided, units
+from sbil.evaluation.decided import Decided, units
+from sbil.policy import Policy
 
 MAJORITY, PREVIOUS = "majority", "previous action"
+PER_SHARE = 1000  # decisions that a share of 1 stands for
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +28,7 @@ class Baselines:
 
     @classmethod
     def from_demonstrations(cls, demonstrations: Demonstrations) -> Baselines:
-        """Count."""
+        """Count the actions of demonstrations."""
         count = len(demonstrations.action_names)
         steps = demonstrations.decisions()
         before, start = _before(steps.action), steps.time == 0
@@ -37,7 +39,7 @@ class Baselines:
         )
 
     def decided(self, demonstrations: Demonstrations) -> dict[str, Decided]:
-        """What both say of recorded decisions."""
+        """What both baselines say of recorded decisions."""
         count = len(demonstrations.action_names)
         if count != len(self.first):
             raise UserError(
@@ -55,24 +57,52 @@ class Baselines:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """The counts as plain values."""
         return {"first": self.first.tolist(), "following": self.following.tolist()}
 
     @classmethod
     def from_json(cls, content: Any) -> Baselines:
-        """From plain values, checked."""
+        """Read the counts from plain values, and check them."""
         try:
             first, following = (np.array(content[key]) for key in ("first", "following"))
         except (TypeError, KeyError, ValueError, OverflowError):
             first = following = np.array("nothing")
         sound = all(part.dtype.kind == "i" and (part >= 0).all() for part in (first, following))
         if not (sound and first.ndim == 1 and following.shape == (len(first), len(first))):
-            raise UserError("baselines are counts: 'first', one an action, and 'following', a row an action.")
+            raise UserError("baselines are counts: 'first' has one per action, and 'following' one row per action.")
         return cls(first, following)
 
 
+def baselines_beside(policy: Policy, held_out: Demonstrations, training: Demonstrations | None) -> dict[str, Decided]:
+    """What the baselines say of held-out decisions.
+
+    Both are counted in the training data. Without them the policy's own record is used: the shares of its actions are
+    enough for the commonest action. Policies of older versions have all counts.
+    """
+    if training:
+        return Baselines.from_demonstrations(training).decided(held_out)
+    if counts := policy.provenance.get("baselines"):
+        return Baselines.from_json(counts).decided(held_out)
+    shares: Any = policy.provenance.get("shares")
+    if not _are_shares(shares, len(policy.action_names)):
+        return {}
+    rest = max(1 - sum(share for share in shares if share is not None), 0) / max(shares.count(None), 1)
+    counted = np.array([round(PER_SHARE * (rest if share is None else share)) for share in shares])
+    none = np.zeros((len(counted), len(counted)), int)
+    return {MAJORITY: Baselines(counted, none).decided(held_out)[MAJORITY]}
+
+
+def _are_shares(shares: Any, count: int) -> bool:
+    """Whether a policy's record is a list with one share per action: a number from 0 to 1, or None."""
+    return (
+        isinstance(shares, list)
+        and len(shares) == count
+        and all(share is None or (type(share) in (int, float) and 0 <= share <= 1) for share in shares)
+    )
+
+
 def _before(actions: np.ndarray) -> np.ndarray:
-    """[n] the action of the row before; that of the first row means nothing."""
+    """[n] the action of the row before; the first entry has no meaning."""
     return np.roll(actions, 1)
 
 

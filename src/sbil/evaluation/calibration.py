@@ -1,10 +1,14 @@
-"""Whether probabilities mean what they say, and the one number that makes them mean it better."""
+"""How well probabilities agree with frequencies, and the temperature that makes them agree better."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from sbil.evaluation.matching import BINS, Decided, bins_of, softmax
+from sbil.demonstrations import Demonstrations
+from sbil.evaluation.decided import Decided, observed, softmax
+from sbil.evaluation.metrics.ece import BINS, bins_of
+from sbil.policy import Policy
 
 LOWEST, HIGHEST = 0.05, 1000.0  # temperatures; a few decisions that are all matched would ask for certainty
 STEPS = 45  # of the search, each of which halves what is left on a logarithmic scale
@@ -47,6 +51,14 @@ def fit_temperature(logits: np.ndarray, actions: np.ndarray) -> float:
         low, high = (middle, high) if _too_sure(logits, actions, middle) else (low, middle)
     found = float(np.sqrt(low * high))
     return found if _loss(logits, actions, found) < _loss(logits, actions, 1.0) else 1.0
+
+
+def calibrated(policy: Policy, held_out: Demonstrations) -> Policy:
+    """The policy with the temperature at which its probabilities fit decisions that it was not trained on."""
+    logits = np.concatenate([policy.logits(part) for part in observed(held_out)])
+    temperature = fit_temperature(logits, held_out.decisions().action)
+    facts = {"calibration": {"temperature": temperature, "episodes": len(held_out), "decisions": held_out.steps}}
+    return replace(policy, temperature=temperature, provenance={**policy.provenance, **facts})
 
 
 def _too_sure(logits: np.ndarray, actions: np.ndarray, temperature: float) -> bool:

@@ -1,38 +1,39 @@
 """Every decision judged by a policy that was not trained on its episode: cross-validation beside the baselines."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation.baselines import Baselines
-from sbil.evaluation.matching import Decided, decided, units
-from sbil.fitting import fit
-
-Watch = Callable[[float, str], None]  # the share that is done, and what is being done
+from sbil.evaluation.decided import Decided, decided, units
+from sbil.fitting import Watch, fit
 
 
 def cross_validate(
-    algorithms: Sequence[str],
+    learners: Sequence[str],
     demonstrations: Demonstrations,
     *,
     folds: int = 5,
     seed: int = 0,
     preset: str = "default",
-    settings: Mapping[str, tuple[str, ...]] | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
     updates: int | None = None,
     standardise: bool | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Decided]:
-    """What the baselines, BC and `algorithms` say of every decision while its episode, or group, is held out.
+    """What the baselines, BC and `learners` say of every decision while its episode, or group, is held out.
 
     Rows are those of demonstrations.decisions() for all, so that any two can be compared decision by decision.
-    Whatever is fitted, standardisation too, is fitted to the other folds alone.
-    settings: changes to the preset by algorithm, as name=value.
+    Everything that is fitted, standardisation too, is fitted to the other folds alone.
+
+    learners: names of algorithms; BC is always one of them.
+    settings: changes to the preset by algorithm, such as {"edm": {"noise": 0.1}}.
     updates, standardise: as for `sbil.fit`.
     """
-    learners, settings = tuple(dict.fromkeys(["bc", *algorithms])), settings or {}
+    learners, settings = tuple(dict.fromkeys(["bc", *learners])), settings or {}
     strange = sorted(set(settings) - set(learners))
     if strange:
         raise UserError(f"settings are given for '{strange[0]}', which is not trained; choose from {list(learners)}.")
@@ -47,17 +48,8 @@ def cross_validate(
         for place, name in enumerate(learners):
             if watch:
                 watch((number + place / len(learners)) / folds, f"{name}, fold {number + 1} of {folds}")
-            policy = fit(
-                name,
-                training,
-                seed=seed,
-                preset=preset,
-                settings=settings.get(name, ()),
-                updates=updates,
-                standardise=standardise,
-                pad=True,
-            )
-            judged[name] = decided(policy, held_out)
+            how: dict[str, Any] = {"seed": seed, "preset": preset, "updates": updates, "standardise": standardise}
+            judged[name] = decided(fit(name, training, pad=True, **how, **settings.get(name, {})), held_out)
         rows = np.isin(steps.trajectory, part)
         fold[rows] = number
         for name, one in judged.items():

@@ -14,7 +14,7 @@ import numpy as np
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, unknown
 from sbil.evaluation.areas import Ranking, ranked, running
-from sbil.evaluation.matching import Decided, decided, observed, softmax
+from sbil.evaluation.decided import Decided, decided, observed, softmax
 from sbil.policy import Policy
 from sbil.statistics import Interval, affordable, interval, numbered, unit_counts
 

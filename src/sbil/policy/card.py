@@ -29,10 +29,6 @@ KNOWN = {
     *("algorithm", "preset", "settings", "updates", "seed", "thin", "thin_offset", "standardised", "data", "sbil"),
     *("device", "selection", "baselines", "shares", "calibration"),
 }
-HEADS = {
-    **{"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "auc": "AUC", "apr": "APR"},
-    **{"log_loss": "log-loss", "brier": "Brier", "ece": "ECE"},
-}
 
 
 def card(
@@ -40,7 +36,7 @@ def card(
 ) -> str:
     """The card as Markdown.
 
-    scores: a row a method on held-out decisions: {"method": name, metric: {"value", "low", "high"}, ...}.
+    scores: one row per method on held-out decisions: {"method": name, heading: {"value", "low", "high"}, ...}.
     facts: what they were measured on: {"held_out": {"episodes": count, "steps": count, "resampled": {"unit": what the
         intervals are over, "count": how many of them}}}.
     """
@@ -210,9 +206,7 @@ def _scores(rows: Sequence[Mapping[str, Any]], held_out: Mapping[str, Any]) -> s
     where = f" ({', '.join(counts)})" if counts else ""
     intervals = over(held_out.get("resampled", {}))
     intervals = f"in brackets the {intervals}" if intervals.startswith("95 %") else intervals
-    return f"On decisions held out of training{where}; {intervals}.\n\n" + _table(
-        ["method", *(HEADS.get(metric, metric) for metric in metrics)], lines
-    )
+    return f"On decisions held out of training{where}; {intervals}.\n\n" + _table(["method", *metrics], lines)
 
 
 def _interval(found: Mapping[str, float | None] | None) -> str:

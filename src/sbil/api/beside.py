@@ -1,0 +1,41 @@
+"""What a policy is scored beside: the baselines, and behavioural cloning of the same decisions."""
+
+from sbil.algorithms import as_many
+from sbil.demonstrations import Demonstrations
+from sbil.evaluation.baselines import baselines_beside
+from sbil.evaluation.calibration import calibrated
+from sbil.evaluation.decided import Decided, decided
+from sbil.fitting import fit
+from sbil.policy import Policy
+
+
+def decided_beside(
+    policy: Policy,
+    held_out: Demonstrations,
+    training: Demonstrations | None,
+    calibration: Demonstrations | None = None,
+) -> dict[str, Decided]:
+    """What the baselines, BC and the policy say of held-out decisions, by name; the policy comes last.
+
+    BC is trained here, on `training`, as the policy was. It is left out without training data, and if the policy is BC.
+    calibration: decisions to fit BC's temperature to, as the policy's was.
+    """
+    found, name = baselines_beside(policy, held_out, training), name_of(policy)
+    if training and name != "bc":
+        cloned = cloned_beside(policy, training)
+        found["bc"] = decided(calibrated(cloned, calibration) if calibration else cloned, held_out)
+    found[name] = decided(policy, held_out)
+    return found
+
+
+def cloned_beside(policy: Policy, training: Demonstrations) -> Policy:
+    """BC with the seed, the thinning, the standardisation and, if they are comparable, the updates of a policy."""
+    made = policy.provenance
+    same = {name: made[name] for name in ("seed", "thin", "thin_offset") if name in made}
+    updates = as_many(name_of(policy), str(made.get("preset", "default")), made.get("updates"))
+    return fit("bc", training, updates=updates, standardise=policy.standardisation is not None, **same)
+
+
+def name_of(policy: Policy) -> str:
+    """The algorithm of a policy."""
+    return str(policy.provenance.get("algorithm", "policy"))

@@ -1,0 +1,72 @@
+"""Which algorithm matches recorded decisions best, by cross-validation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sbil import algorithms as known
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+from sbil.evaluation.crossvalidation import cross_validate
+from sbil.evaluation.decided import Decided, Resampled
+from sbil.evaluation.matching import MethodScores, scores_of_methods
+from sbil.fitting import Watch, demonstrations_of
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Algorithms and baselines on the same decisions, each judged while its episode was held out.
+
+    decided: what each method says of every decision, for `sbil.evaluation.matching.differences`.
+    """
+
+    data: Demonstrations
+    folds: int
+    decided: Mapping[str, Decided]
+    compared: tuple[MethodScores, ...]
+
+    @property
+    def resampled(self) -> Resampled:
+        """What the intervals are over."""
+        return Resampled.of(self.data)
+
+    def as_json(self) -> dict[str, Any]:
+        """The table as plain values."""
+        return {
+            "episodes": len(self.data),
+            "decisions": self.data.steps,
+            "folds": self.folds,
+            "resampled": self.resampled.as_json(),
+            "compared": [row.as_json() for row in self.compared],
+        }
+
+
+def compare(
+    data: Any,
+    algorithms: Sequence[str] = ("edm",),
+    *,
+    columns: Mapping[str, Any] | None = None,
+    folds: int = 5,
+    seed: int = 0,
+    updates: int | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    watch: Watch | None = None,
+) -> Comparison:
+    """Cross-validate algorithms by episode, beside BC, the commonest and the previous action.
+
+        for row in sbil.compare(data, ["edm", "rcal"], folds=5).compared:
+            print(row.method, row.metrics["accuracy"])
+
+    data, columns, updates: as for `sbil.fit`.
+    folds: parts of the episodes (or of the groups); each is held out once.
+    seed: of the folds and of training.
+    settings: changes to the default settings by algorithm, such as {"edm": {"noise": 0.1}}.
+    """
+    if not algorithms or isinstance(algorithms, str):
+        raise UserError('algorithms must be a list of names, such as ["bc", "edm"]; `sbil algorithms` lists them.')
+    for name in algorithms:
+        known.get(name)
+    demonstrations = demonstrations_of(data, columns)
+    how: dict[str, Any] = {"folds": folds, "seed": seed, "updates": updates, "settings": settings, "watch": watch}
+    found = cross_validate(algorithms, demonstrations, **how)
+    return Comparison(demonstrations, folds, found, scores_of_methods(found))

@@ -1,0 +1,278 @@
+"""Score finished policies: play them in an environment, or compare them with recorded decisions."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from sbil import environments
+from sbil.api.beside import decided_beside, name_of
+from sbil.demonstrations import Demonstrations, read_observations
+from sbil.environments import Environment, HostEnvironment
+from sbil.errors import UserError
+from sbil.evaluation.agreement import Agreement
+from sbil.evaluation.calibration import reliability
+from sbil.evaluation.decided import Decided, Resampled
+from sbil.evaluation.familiarity import Familiarity, familiarity
+from sbil.evaluation.live import Policies, call, play
+from sbil.evaluation.matching import MethodScores, confusion, per_action, scores_of_methods
+from sbil.fitting import demonstrations_of, fingerprint, twins
+from sbil.keys import named
+from sbil.policy import Policy
+from sbil.statistics import bootstrap
+from sbil.text import counted
+from sbil.training import stack
+
+EPISODES = 300  # that are played
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """The returns of a policy in an environment.
+
+    low, high: the ends of the 95 % interval of the mean, over episodes.
+    demonstrator: whose mean return is called 1 by `scaled`, and a random network's 0; None where none was measured.
+    """
+
+    environment: str
+    returns: np.ndarray  # [episodes]
+    low: float
+    high: float
+    demonstrator: str | None
+    scaled: float | None
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary as plain values."""
+        return {
+            "environment": self.environment,
+            "episodes": len(self.returns),
+            "mean": self.mean,
+            "low": self.low,
+            "high": self.high,
+            "min": float(self.returns.min()),
+            "max": float(self.returns.max()),
+            "demonstrator": self.demonstrator,
+            "scaled": self.scaled,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """How well a policy matches recorded decisions.
+
+    compared: every metric with its interval, one row per method: the baselines, BC and the policy.
+    notes: reasons why the scores may say less than they seem to.
+    familiarity: whether the policy knows which states are new to it; None for images.
+    """
+
+    data: Demonstrations
+    decided: Decided
+    agreement: Agreement
+    compared: tuple[MethodScores, ...]
+    notes: tuple[str, ...]
+    familiarity: Familiarity | None
+
+    @property
+    def resampled(self) -> Resampled:
+        """What the intervals are over."""
+        return Resampled.of(self.data)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain values; what is not a number is None."""
+        rows = zip(self.data.action_names, per_action(self.decided), strict=True)
+        return {
+            **self.agreement._asdict(),
+            "compared": [row.as_json() for row in self.compared],
+            "notes": list(self.notes),
+            "resampled": self.resampled.as_json(),
+            "familiarity": self.familiarity.as_json() if self.familiarity else None,
+            "actions": [{"action": name, **_plain(row._asdict())} for name, row in rows],
+            "confusion": confusion(self.decided).tolist(),
+            "reliability": [part._asdict() for part in reliability(self.decided)],
+        }
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
+
+
+@overload
+def evaluate(policy: Policy | str | Path, on: Environment | HostEnvironment, **how: Any) -> Played: ...
+@overload
+def evaluate(policy: Policy | str | Path, on: Demonstrations, **how: Any) -> Matched: ...
+@overload
+def evaluate(policy: Policy | str | Path, on: Any, **how: Any) -> Any: ...
+@overload
+def evaluate(policy: Mapping[str, Policy] | Sequence[Policy], on: Any, **how: Any) -> dict[str, Any]: ...
+def evaluate(policy: Any, on: Any, **how: Any) -> Any:
+    """Score one policy or many: play them in an environment, or compare them with recorded decisions.
+
+        sbil.evaluate(policy, "CartPole-v1", episodes=300).mean
+        sbil.evaluate(policy, "later.csv", training="stays.csv").agreement.accuracy
+        sbil.evaluate({"bc": one, "edm": other}, later)["edm"].compared
+
+    policy: a Policy, the path of its folder, or several policies: a list, or a dict by name. Several give a dict of
+        results.
+    on: an environment, or its name, such as CartPole-v1: the result is a `Played`, and `played` explains the other
+        arguments. Demonstrations, a path or a data frame: the result is a `Matched`; see `matched`.
+    """
+    if isinstance(policy, Mapping):
+        return {name: evaluate(one, on, **how) for name, one in policy.items()}
+    if isinstance(policy, Sequence) and not isinstance(policy, str):
+        return evaluate(_named(policy), on, **how)
+    policy = policy if isinstance(policy, Policy) else Policy.load(policy)
+    return played(policy, on, **how) if is_environment(on) else matched(policy, on, **how)
+
+
+def _named(policies: Sequence[Policy]) -> dict[str, Policy]:
+    """The policies by the names of their algorithms, numbered where several have one name."""
+    found: dict[str, Policy] = {}
+    for policy in policies:
+        name, number = name_of(policy), 2
+        while name in found:
+            name, number = f"{name_of(policy)} {number}", number + 1
+        found[name] = policy
+    return found
+
+
+def is_environment(on: Any) -> bool:
+    """Whether something is an environment or looks like the name of one: NAME-v0, and no file is called so."""
+    if isinstance(on, str):
+        return bool(re.fullmatch(r"(?!minari:).*-v\d+", on)) and not Path(on).exists()
+    return isinstance(on, Environment | HostEnvironment)
+
+
+def played(
+    policy: Policy,
+    environment: str | Environment | HostEnvironment,
+    *,
+    episodes: int = EPISODES,
+    seed: int = 0,
+    sampled: bool = False,
+) -> Played:
+    """Play `episodes` whole episodes.
+
+    sampled: draw actions from the policy; otherwise the most probable action is taken.
+    """
+    if isinstance(environment, str):
+        environment = environments.get(environment)
+    if seed < 0:
+        raise UserError(f"seed must be a whole number from 0. Got {seed}.")
+    environments.must_fit(environment, policy.spec)
+    key = named("sbil evaluate", environment.name, seed)
+    policies = Policies(call, stack([policy.plain_network]))
+    returns = play(environment, policies, key, episodes, greedy=not sampled)[0]
+    who = _demonstrator(policy, environment.name)
+    scaled = None
+    if who:
+        zero, one = environments.scale(environment.name, *who)
+        scaled = (float(returns.mean()) - zero) / (one - zero)
+    return Played(environment.name, returns, *bootstrap(returns), f"{who[1]} {who[0]}" if who else None, scaled)
+
+
+def _demonstrator(policy: Policy, environment: str) -> tuple[str, str] | None:
+    """(name, mode) of the demonstrator that recorded the policy's data, or else of the usual one."""
+    source = policy.provenance.get("data", {}).get("provenance", {})
+    measured = environments.returns().get(environment, {}).get("demonstrators", {})
+    name, mode = source.get("demonstrator"), source.get("mode")
+    if source.get("environment") == environment and mode in measured.get(name, ()):
+        return name, mode
+    return next(((name, mode) for name in ("ppo", "dqn") for mode in reversed(measured.get(name, ()))), None)
+
+
+def matched(
+    policy: Policy,
+    data: Any,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    training: Any = None,
+    another: Any = None,
+) -> Matched:
+    """Compare a policy with recorded decisions, and ask whether it knows which states are new to it.
+
+    data: Demonstrations, a path or a data frame; tables are read with the columns that the policy was trained on,
+        which `columns` may change.
+    training: what the policy was trained on. It adds BC, the previous action and the distance to the nearest training
+        states to the comparison.
+    another: a table of another population: how well are its states told from those of `data`?
+    """
+    if another is not None and policy.schema is None:
+        raise UserError("another population needs a policy that was trained on a table: its columns are not known.")
+    held_out = as_trained_on(policy, data, {**(columns or {}), "exclude": ()})
+    known = None if training is None else as_trained_on(policy, training, columns)
+    others = None if another is None else read_observations(another, policy.schema).observations  # type: ignore[arg-type]
+    found = decided_beside(policy, held_out, known)
+    made = found[name_of(policy)]
+    images = len(policy.spec.observation_shape) > 1
+    return Matched(
+        data=held_out,
+        decided=made,
+        agreement=Agreement.of(made),
+        compared=scores_of_methods(found),
+        notes=tuple(notes(policy, held_out, known)),
+        familiarity=None if images else familiarity(policy, held_out, known, others),
+    )
+
+
+def as_trained_on(policy: Policy, data: Any, columns: Mapping[str, Any] | None = None) -> Demonstrations:
+    """The demonstrations, or those in a table that is read as the one that the policy was trained on."""
+    if isinstance(data, Demonstrations):
+        return data
+    given = {name: value for name, value in (columns or {}).items() if value not in (None, ())}
+    return demonstrations_of(data, {"schema": policy.schema, **given})
+
+
+def notes(policy: Policy, held_out: Demonstrations, training: Demonstrations | None) -> list[str]:
+    """Reasons why scores may say less than they seem to."""
+    known = policy.provenance.get("data", {})
+    found = _notes_on_held_out(held_out, known)
+    if training is not None:
+        found += _notes_on_training(held_out, training, known, name_of(policy) != "bc")
+        if name_of(policy) != "bc" and policy.temperature != 1:
+            found.append(
+                "the policy's probabilities were calibrated and those of bc were not: log-loss, Brier score and ECE "
+                "are not compared on equal terms"
+            )
+    return found
+
+
+def _notes_on_held_out(held_out: Demonstrations, known: Mapping[str, Any]) -> list[str]:
+    """Whether the decisions that are scored were learned from."""
+    scored = fingerprint(held_out)
+    if scored == known.get("sha256"):
+        return ["the policy was trained on these decisions: the scores say nothing about new ones"]
+    if scored == known.get("sha256_of_all") or _same_file(held_out.provenance, known.get("provenance", {})):
+        return ["the policy was trained on a part of these decisions: the scores are too good for new ones"]
+    return []
+
+
+def _notes_on_training(
+    held_out: Demonstrations, training: Demonstrations, known: Mapping[str, Any], cloned: bool
+) -> list[str]:
+    """Whether what the policy is compared with learned from other decisions than the policy."""
+    found, others, word = [], "bc and the baselines" if cloned else "the baselines", held_out.words[0]
+    if shared := twins(held_out, training):
+        found.append(
+            f"{shared:,} of {counted(len(held_out), word)} that are scored are in the training data too, with the same "
+            f"values: {others} know them, and so do the nearest training states"
+        )
+    if "sha256" not in known or fingerprint(training) == known["sha256"]:
+        return found
+    if len(training) == known.get("trajectories"):
+        return [*found, "the training data are not what the policy was trained on (their hash differs)"]
+    count = counted(len(training), word)
+    return [*found, f"{others} learned from {count}, the policy from {known.get('trajectories')}"]
+
+
+def _same_file(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two tables were read from the same bytes, whatever was left out of either."""
+    return "sha256" in one and one["sha256"] == other.get("sha256")

@@ -1,0 +1,131 @@
+"""Decide for every row of a table: the action, the probabilities, the energy, and how familiar the state is."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from sbil import files
+from sbil.api.outputs import must_be_free
+from sbil.demonstrations import States, read_observations
+from sbil.errors import UserError
+from sbil.policy import Policy
+
+OWN = ("row", "action", "energy", "percentile", "unfamiliar")  # the columns that are added here
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes text that begins so for a formula
+SUFFIXES = (".csv", ".parquet")
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """A decision per row of a table.
+
+    frame: where the row stands in its table, the action, the probability of each action, the energy, its percentile
+        among the training states, and whether the state is unfamiliar.
+    dropped: rows that were left out because a value is missing.
+    filled: missing values that were filled in, by column.
+    percentile: a state is unfamiliar whose energy is above this percentile.
+    """
+
+    frame: pl.DataFrame
+    action_names: tuple[str, ...]
+    dropped: int
+    filled: Mapping[str, int]
+    percentile: float
+
+    @property
+    def actions(self) -> dict[str, int]:
+        """How often each action was chosen."""
+        return {name: int((self.frame["action"] == name).sum()) for name in self.action_names}
+
+    @property
+    def unfamiliar(self) -> int | None:
+        """How many states are unfamiliar; None if the policy does not know the energies of its training states."""
+        return int(self.frame["unfamiliar"].sum()) if "unfamiliar" in self.frame.columns else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The counts as plain values."""
+        return {
+            "rows": len(self.frame),
+            "dropped": self.dropped,
+            "actions": self.actions,
+            "unfamiliar": self.unfamiliar,
+        }
+
+    def save(self, out: str | Path, overwrite: bool = False) -> None:
+        """Write the table as CSV or Parquet. In CSV no text begins like a formula, for spreadsheets would run it."""
+        must_be_a_table(Path(out))
+        must_be_free("--out", Path(out), overwrite)
+        content = io.BytesIO()
+        if Path(out).suffix == ".parquet":
+            self.frame.write_parquet(content)
+        else:
+            _harmless(self.frame).write_csv(content, float_precision=6)
+        files.write_bytes(Path(out), content.getvalue())
+
+
+def must_be_a_table(out: Path) -> None:
+    """Refuse a file that is neither CSV nor Parquet."""
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"--out {out}: the table is written as .csv or .parquet; name such a file.")
+
+
+def predict(
+    policy: Policy | str | Path, table: Any, *, missing: str | None = None, unfamiliar: float = 99.0
+) -> Decisions:
+    """Decide for every row of a table.
+
+        sbil.predict("policy/", "new.csv").save("decisions.csv")
+
+    policy: a Policy that was trained on a table, or the path of its folder.
+    table: a path or a data frame with the columns that the policy was trained on, in any order.
+    missing: what to do if a value is missing: refuse, mean, last or drop; default: what was done in training. The means
+        are those of training.
+    unfamiliar: a state is unfamiliar if its energy is above this percentile of the training states.
+    """
+    if not 0 <= unfamiliar <= 100:
+        raise UserError(f"unfamiliar is a percentile from 0 to 100. Got {unfamiliar}.")
+    name = "this policy" if isinstance(policy, Policy) else str(policy)
+    policy = policy if isinstance(policy, Policy) else Policy.load(policy)
+    if policy.schema is None:
+        raise UserError(
+            f"{name} was not trained on a table, so its columns are not known; train it on a table, or call "
+            "policy.probabilities in Python."
+        )
+    schema = replace(policy.schema, missing=missing) if missing else policy.schema  # type: ignore[arg-type]
+    rows = read_observations(table, schema)
+    return Decisions(_decided(policy, rows, unfamiliar), policy.action_names, rows.dropped, rows.filled, unfamiliar)
+
+
+def _decided(policy: Policy, rows: States, unfamiliar: float) -> pl.DataFrame:
+    """One row per state."""
+    schema, seen = policy.schema, rows.observations
+    assert schema is not None
+    columns: dict[str, Any] = {"row": rows.rows}
+    for name, values in ((schema.episode, rows.episode), (schema.time, rows.time)):
+        if name and values is not None:
+            columns[f"{name} of the table" if name in OWN else name] = values
+    columns["action"] = [policy.action_names[number] for number in policy.act(seen)]
+    probabilities = policy.probabilities(seen)
+    columns |= {f"probability of {name}": probabilities[:, i] for i, name in enumerate(policy.action_names)}
+    columns["energy"] = policy.energy(seen)
+    if policy.energies is not None:
+        columns["percentile"] = policy.percentile(seen).round(1)
+        columns["unfamiliar"] = columns["percentile"] > unfamiliar
+    return pl.DataFrame(columns)
+
+
+def _harmless(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table with an apostrophe before every text and name that begins like a formula; numbers stay."""
+
+    def escaped(name: str) -> pl.Expr:
+        text = pl.col(name)
+        formula = text.str.slice(0, 1).is_in(FORMULAS) & text.cast(pl.Float64, strict=False).is_null()
+        return pl.when(formula).then("'" + text).otherwise(text).alias(name)
+
+    safe = frame.with_columns([escaped(name) for name, kind in frame.schema.items() if kind == pl.String])
+    safe.columns = [f"'{name}" if name.startswith(FORMULAS) else name for name in safe.columns]
+    return safe

@@ -1,0 +1,72 @@
+"""Which part of the data is learned from, which is held out, and how a policy folder records it."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "trajectories": (int,),
+    "held_out": (int, float),
+    "calibrate": (bool,),
+    "draw_seed": (int,),
+}
+
+
+class Parts(NamedTuple):
+    """The data of one training: to learn from, to score, and to fit a temperature to."""
+
+    training: Demonstrations
+    held_out: Demonstrations | None
+    calibration: Demonstrations | None
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which part of the data is learned from.
+
+    trajectories: how many are drawn; 0 means all.
+    held_out: the share of what was drawn that is not learned from.
+    calibrate: fit a temperature to one half of what is held out, and score the other half.
+    draw_seed: the seed of these draws.
+    """
+
+    trajectories: int = 0
+    held_out: float = 0.0
+    calibrate: bool = False
+    draw_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.draw_seed < 0:
+            raise UserError(f"draw_seed must be a whole number from 0. Got {self.draw_seed}.")
+        if self.calibrate and not self.held_out:
+            raise UserError("calibration needs decisions that are held out; give held_out as well, for example 0.2.")
+
+    @classmethod
+    def recorded(cls, facts: Any) -> "Split":
+        """The split that a policy records under "data"; anything that `record` could not have written is refused."""
+        if "drawn" not in facts:
+            return cls()
+        content = facts["drawn"]
+        good = isinstance(content, dict) and {*content} == {*KINDS}
+        good = good and all(type(content[name]) in kinds for name, kinds in KINDS.items())
+        if not good or min(content.values()) < 0 or content["held_out"] >= 1:
+            raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
+        return cls(**content)
+
+    def record(self) -> dict[str, Any]:
+        """What a policy records under "drawn"."""
+        return asdict(self)
+
+    def parts(self, data: Demonstrations) -> Parts:
+        """Divide the data."""
+        if self.trajectories:
+            data = data.select(data.draw(self.trajectories, self.draw_seed))
+        if not self.held_out:
+            return Parts(data, None, None)
+        training, held_out = data.split(self.held_out, self.draw_seed)
+        if not self.calibrate:
+            return Parts(training, held_out, None)
+        scored, calibration = held_out.split(0.5, self.draw_seed)
+        return Parts(training, scored, calibration)

@@ -1,0 +1,203 @@
+"""Train a policy, score it on what was held out, and save it with its card."""
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sbil import devices, files
+from sbil.algorithms import settings_of
+from sbil.api.beside import decided_beside
+from sbil.api.outputs import folder_must_be_free
+from sbil.api.splitting import Parts, Split
+from sbil.checkpoint import Checkpoint
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+from sbil.evaluation.agreement import Agreement
+from sbil.evaluation.calibration import calibrated
+from sbil.evaluation.decided import Resampled, decided
+from sbil.evaluation.matching import MethodScores, scores_of_methods
+from sbil.evaluation.metrics import METRICS
+from sbil.fitting import Diverged, Recipe, Watch, demonstrations_of, fingerprint, follow
+from sbil.policy import Policy
+from sbil.policy.card import card, told_shares
+from sbil.training import Trained
+from sbil.version import MADE_BY
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingReport:
+    """A trained policy, and how well it agrees with the decisions.
+
+    scores: the agreement with the "training" decisions and, if any were held out, with the "held_out" ones.
+    compared: every metric on the held-out decisions, one row per method: the baselines, BC and the policy.
+    """
+
+    policy: Policy
+    scores: dict[str, Agreement]
+    compared: tuple[MethodScores, ...]
+    trained: Trained
+    training: Demonstrations
+    held_out: Demonstrations | None
+    resumed_at: int = 0  # the update at which an interrupted training was taken up again
+
+    @property
+    def selection(self) -> Mapping[str, Any] | None:
+        """What was chosen among several values of settings, and the held-out log-loss of each choice."""
+        selection: Mapping[str, Any] | None = self.policy.provenance.get("selection")
+        return selection
+
+    @property
+    def taken(self) -> np.ndarray:
+        """[actions] how often each action was taken in the decisions that were learned from."""
+        made = self.policy.provenance
+        return taken(self.training, made["thin"], made["thin_offset"])
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether a temperature was fitted."""
+        return "calibration" in self.policy.provenance
+
+    def as_json(self) -> dict[str, Any]:
+        """Scores, choice and temperature as plain values."""
+        return {
+            "seconds": round(self.trained.seconds, 2),
+            **self._scores(),
+            **({"selection": self.selection} if self.selection else {}),
+            **({"temperature": self.policy.temperature} if self.calibrated else {}),
+            **({"compared": [row.as_json() for row in self.compared]} if self.compared else {}),
+        }
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Write the policy folder, with its card (README.md) and the course of training (metrics.csv)."""
+        rows = [
+            {"method": row.method} | {METRICS[name].heading: found.as_json() for name, found in row.metrics.items()}
+            for row in self.compared
+        ]
+        text = card(self.policy, rows, self._scores())
+        extra = {"metrics.csv": metrics_csv(self.trained), "README.md": text.encode()}
+        self.policy.save(folder, overwrite, extra=extra)
+
+    def _scores(self) -> dict[str, Any]:
+        found: dict[str, Any] = {name: score._asdict() for name, score in self.scores.items()}
+        if self.held_out:
+            found["held_out"] |= {
+                "episodes": len(self.held_out),
+                "resampled": Resampled.of(self.held_out).as_json(),
+            }
+        return found
+
+
+def train(
+    algorithm: str,
+    data: Any,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    preset: str = "default",
+    config: Any = None,
+    seed: int = 0,
+    updates: int | None = None,
+    trajectories: int = 0,
+    draw_seed: int = 0,
+    thin: int = 1,
+    thin_offset: int = 0,
+    held_out: float = 0.0,
+    calibrate: bool = False,
+    standardise: bool | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    watch: Watch | None = None,
+    **settings: Any,
+) -> TrainingReport:
+    """Train a policy and score it on decisions that it was not trained on.
+
+        report = sbil.train("edm", data, held_out=0.2, calibrate=True, weight_decay=1.0)
+        report.policy, report.scores["held_out"].accuracy, report.compared
+
+    `sbil.fit` explains data, columns, config, updates, thin, thin_offset, standardise and the settings.
+
+    trajectories: learn from this many, drawn at random; 0: from all.
+    held_out: the share of the trajectories (or of the groups) that is kept out of training and scored afterwards.
+    calibrate: fit a temperature to one half of what is held out, so that probabilities agree with frequencies; the
+        other half is scored.
+    draw_seed: the seed of both draws; `seed` is that of training.
+    out: write the policy folder here. An interrupted training goes on where it was when it is called again.
+    overwrite: replace that folder if it exists.
+    watch: called with the share of the work that is done, and a few words.
+    """
+    split = Split(trajectories, held_out, calibrate, draw_seed)
+    if out is not None:
+        folder_must_be_free("--out", Path(out), overwrite, (data, (columns or {}).get("schema")))
+    steps = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
+    everything = demonstrations_of(data, columns)
+    recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)
+    parts = split.parts(everything)
+    if out is None:
+        return _report(*follow(recipe, parts.training, watch=watch), everything, split, parts)
+    checkpoint = _checkpoint(Path(out), recipe, split, parts.training)
+    resumed_at = checkpoint.usable()
+    try:
+        policy, trained = follow(recipe, parts.training, watch=watch, checkpoint=checkpoint)
+    except Diverged as error:
+        metrics = Path(out).with_name(f"{Path(out).name}.diverged.csv")
+        files.write_bytes(metrics, metrics_csv(error.trained))
+        checkpoint.remove()
+        raise UserError(f"{error} The course of training is in {metrics}.") from None
+    report = replace(_report(policy, trained, everything, split, parts), resumed_at=resumed_at)
+    report.save(out, overwrite)
+    checkpoint.remove()
+    return report
+
+
+def _checkpoint(out: Path, recipe: Recipe, split: Split, training: Demonstrations) -> Checkpoint:
+    """Where the state of this very training is kept."""
+    identity = {
+        **asdict(replace(recipe, candidates={})),
+        "settings": {name: settings_of(config) for name, config in recipe.candidates.items()},
+        "drawn": split.record(),
+        "data": fingerprint(training),
+        "version": MADE_BY,
+        "device": devices.describe(runs=1),
+    }
+    return Checkpoint.beside(out, identity)
+
+
+def _report(policy: Policy, trained: Trained, everything: Demonstrations, split: Split, parts: Parts) -> TrainingReport:
+    """Record where the policy comes from, calibrate it, and score it."""
+    policy = with_facts(policy, parts.training, everything, split)
+    if parts.calibration:
+        policy = calibrated(policy, parts.calibration)
+    made = policy.provenance
+    scores = {"training": Agreement.of(decided(policy, parts.training, made["thin"], made["thin_offset"]))}
+    if parts.held_out is None:
+        return TrainingReport(policy, scores, (), trained, parts.training, None)
+    found = decided_beside(policy, parts.held_out, parts.training, parts.calibration)
+    scores["held_out"] = Agreement.of(found[made["algorithm"]])
+    return TrainingReport(policy, scores, scores_of_methods(found), trained, parts.training, parts.held_out)
+
+
+def with_facts(policy: Policy, training: Demonstrations, everything: Demonstrations, split: Split) -> Policy:
+    """The policy that records the shares of the actions and, if it learned from a part of the data, which part."""
+    made = {**policy.provenance, "shares": told_shares(taken(training))}
+    if split != Split():
+        made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": split.record()}
+    return replace(policy, provenance=made)
+
+
+def taken(training: Demonstrations, thin: int = 1, thin_offset: int = 0) -> np.ndarray:
+    """[actions] how often each action was taken."""
+    return np.bincount(training.decisions(thin, thin_offset).action, minlength=len(training.action_names))
+
+
+def metrics_csv(trained: Trained) -> bytes:
+    """The metrics of training, one line per chunk of updates."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["update", *trained.metrics])
+    for row, update in enumerate(trained.updates):
+        writer.writerow([update, *(f"{values[row, 0]:.6g}" for values in trained.metrics.values())])
+    return text.getvalue().encode()

@@ -1,0 +1,184 @@
+"""Whether training again, by what a policy folder says, gives the same policy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sbil import devices
+from sbil.algorithms import restored
+from sbil.api.evaluate import as_trained_on
+from sbil.api.splitting import Parts, Split
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+from sbil.evaluation.calibration import calibrated
+from sbil.evaluation.decided import must_match, observed
+from sbil.fitting import Diverged, Recipe, Watch, fingerprint, follow
+from sbil.policy import Policy
+from sbil.policy.folder import pieces
+from sbil.version import __version__
+
+NEEDED: dict[str, tuple[Any, int | None]] = {  # what a policy must record: the type, and the smallest value
+    "algorithm": (str, None),
+    "preset": (str, None),
+    "settings": (dict, None),
+    "updates": (int, 1),
+    "seed": (int, 0),
+    "thin": (int, 1),
+    "thin_offset": (int, 0),
+    "standardised": (bool, None),
+    "data": (dict, None),
+}
+LARGEST = 2**31 - 1
+LONGEST = 60  # letters of a version or device that are shown
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """A policy, compared with the one that training again gives.
+
+    differs: the pieces that are not the same, such as "weights".
+    other_choices: at how many of the training decisions the preferred action differs.
+    largest_difference: of two probabilities of an action at such a decision.
+    changed: the versions and the kind of device that differ: (then, now).
+    """
+
+    training: Demonstrations
+    differs: tuple[str, ...]
+    decisions: int
+    other_choices: int
+    largest_difference: float
+    changed: Mapping[str, tuple[str, str]]
+
+    @property
+    def same(self) -> bool:
+        """Whether the two policies are the same, byte for byte."""
+        return not self.differs
+
+    def as_json(self) -> dict[str, Any]:
+        """The comparison as plain values."""
+        return {
+            "same": self.same,
+            "differs": list(self.differs),
+            "decisions": self.decisions,
+            "other_choices": self.other_choices,
+            "largest_difference": self.largest_difference,
+            "changed": {name: list(pair) for name, pair in self.changed.items()},
+        }
+
+
+def verify(
+    policy: Policy | str | Path, data: Any, *, columns: Mapping[str, Any] | None = None, watch: Watch | None = None
+) -> Verification:
+    """Train a policy again by what it records (settings, seed, which part of the data), and compare the two.
+
+        sbil.verify("policy/", "stays.csv").same
+
+    policy: a Policy, or the path of its folder.
+    data: what it was trained on, the whole of it, also if a part was held out. A table is read as it was in training;
+        columns: what was given then as `schema` or `exclude` must be given again.
+    """
+    name = "this policy" if isinstance(policy, Policy) else str(policy)
+    policy = policy if isinstance(policy, Policy) else Policy.load(policy)
+    recipe = _recipe(policy, name)
+    parts = _parts(policy, name, data, columns or {})
+    again = _trained(recipe, name, parts.training, watch)
+    if parts.calibration:
+        again = calibrated(again, parts.calibration)
+    return _compared(policy, again, parts.training)
+
+
+def _recipe(policy: Policy, name: str) -> Recipe:
+    """How a policy was trained, as it records it."""
+    made = policy.provenance
+    for entry, (kind, least) in NEEDED.items():
+        value: Any = made.get(entry)
+        if type(value) is not kind or (least is not None and not least <= value <= LARGEST):
+            raise UserError(f"{name} does not say how it was trained ('{entry}'), so it cannot be trained again.")
+    return Recipe(
+        algorithm=made["algorithm"],
+        candidates={"": restored(made["algorithm"], made["settings"])},
+        updates=made["updates"],
+        preset=made["preset"],
+        seed=made["seed"],
+        thin=made["thin"],
+        thin_offset=made["thin_offset"],
+        standardise=made["standardised"],
+    )
+
+
+def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> Parts:
+    """The parts of the data that the policy was made with; other data are refused."""
+    facts, source = policy.provenance["data"], policy.provenance["data"].get("provenance")
+    excluded = isinstance(source, dict) and source.get("excluded episodes")
+    if excluded and not columns.get("exclude") and not isinstance(data, Demonstrations):
+        raise UserError(f"{name} was trained with some episodes excluded; give the same list as --exclude.")
+    everything = as_trained_on(_without_means(policy), data, columns)
+    must_match(policy, everything)
+    whole, part = fingerprint(everything), facts.get("sha256")
+    try:
+        split = Split.recorded(facts)
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    shown = data if isinstance(data, str | Path) else "this"
+    if whole != facts.get("sha256_of_all", part):
+        raise UserError(
+            f"{shown} is not what {name} was trained on (the hash of the decisions differs); give what `sbil train` "
+            "was given: the whole of it, and --exclude and --schema if they were given."
+        )
+    parts = split.parts(everything)
+    if fingerprint(parts.training) != part:
+        raise UserError(
+            f"{name} was trained on a part of {shown} and does not say which part (an older version wrote it); give "
+            "that part as the data."
+        )
+    return parts
+
+
+def _without_means(policy: Policy) -> Policy:
+    """The policy without the means that stand for missing values: they are computed anew from the data."""
+    if policy.schema is None:
+        return policy
+    columns = tuple(replace(column, fill=None) for column in policy.schema.columns)
+    return replace(policy, schema=replace(policy.schema, columns=columns))
+
+
+def _trained(recipe: Recipe, name: str, training: Demonstrations, watch: Watch | None) -> Policy:
+    """The policy, trained again."""
+    try:
+        return follow(recipe, training, watch=watch)[0]
+    except Diverged as error:
+        raise UserError(f"{name}: trained again, it diverged by update {error.trained.diverged_at[0]}.") from None
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        raise UserError(
+            f"{name}: cannot be trained again here ({type(error).__name__}); there may be too little memory."
+        ) from None
+
+
+def _compared(policy: Policy, again: Policy, training: Demonstrations) -> Verification:
+    """Which pieces of two policies differ; if any do, how far apart they decide where the first was trained."""
+    mine, other = pieces(policy), pieces(again)
+    differs = tuple(name for name, piece in mine.items() if piece != other[name])
+    thin, offset = policy.provenance["thin"], policy.provenance["thin_offset"]
+    choices, furthest = 0, 0.0
+    for states in observed(training, thin, offset) if differs else ():
+        before, after = policy.probabilities(states), again.probabilities(states)
+        choices += int((before.argmax(axis=1) != after.argmax(axis=1)).sum())
+        furthest = max(furthest, float(np.abs(before - after).max()))
+    count = len(training.decisions(thin, offset).action)
+    return Verification(training, differs, count, choices, furthest, _changed(policy))
+
+
+def _changed(policy: Policy) -> dict[str, tuple[str, str]]:
+    """The versions and the kind of device that a policy records and that are others now."""
+    device, now = policy.provenance.get("device"), {"sbil": __version__, **devices.describe(runs=1)}
+    then = {**(device if isinstance(device, dict) else {}), "sbil": policy.provenance.get("sbil")}
+    known = {name: then[name] for name in now if isinstance(then.get(name), str | int)}
+    return {name: (_short(was), _short(now[name])) for name, was in known.items() if was != now[name]}
+
+
+def _short(value: object) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in str(value)[:LONGEST])
