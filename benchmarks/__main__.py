@@ -38,7 +38,7 @@ class Options:
     parts: tyro.conf.Positional[tuple[Part, ...]] = ("all",)
     """What to measure; several may be named."""
     updates: int | None = None
-    """Updates in each timed piece of training (default: 500, fewer where a part has many pieces)."""
+    """Updates in each timed piece of training (default: 500; fewer in parts with many pieces)."""
     runs: tuple[int, ...] | None = None
     """Runs in one program, for edm (default: 1 10 50, on a GPU 1 100 1000) and determinism (1 7 25 50)."""
     repeats: int | None = None
@@ -46,11 +46,11 @@ class Options:
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write the machine's facts and every raw repeat to this file."""
     quick: bool = False
-    """Shrink everything to about a minute: shows that it works, measures nothing well."""
+    """Shrink everything to about a minute: shows that it works, but the times are rough."""
 
 
 def main() -> int:
-    """Run the parts one after another; a part that fails is reported and the others go on."""
+    """Run the parts one after another; if a part fails, report it and continue."""
     options = tyro.cli(Options, prog="python -m benchmarks", config=(tyro.conf.FlagCreatePairsOff,))
     given = (options.updates, options.repeats, *(options.runs or ()))
     if any(value is not None and value < 1 for value in given):

@@ -1,7 +1,7 @@
 """`python -m benchmarks.clinical_speed`: a MIMIC-III of made-up patients with a CHARTEVENTS as large as the real one.
 
 Rows have the official columns and about the length of the real ones (110 bytes); one in five is of an item that is
-kept. The extraction runs in a process of its own, whose peak memory is reported.
+kept. The extraction runs in a separate process, and its peak memory is reported.
 """
 
 import json
@@ -28,7 +28,7 @@ import json, sys, time
 from pathlib import Path
 from benchmarks.memory import peak
 from sbil.clinical.mimic3 import extract
-ends = {}  # of each table: when it was read, and its rows; one is begun when the one before is done
+ends = {}  # by table: when it was read, and its rows; a table begins when the one before has ended
 def progress(table, share, rows):
     if rows is not None:
         ends[table] = time.perf_counter(), rows
@@ -50,7 +50,7 @@ class Options:
     rows: int = 300_000_000
     """Rows of CHARTEVENTS, in whole millions; 300 million are 35 GB."""
     folder: Path = Path()
-    """Where the tables are written for the while."""
+    """Folder for the temporary tables."""
     memory: str = "2GB"
     """Limit on the memory of the database."""
     threads: int = 0
@@ -60,11 +60,11 @@ class Options:
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write the machine's facts and what was measured to this file."""
     note: str = ""
-    """What else the machine was busy with, say; written beside its facts."""
+    """A note that is stored with the machine's facts, such as what else was running."""
 
 
 def template(generator: np.random.Generator) -> np.ndarray:
-    """[rows, bytes] a block of rows for the first patients."""
+    """Return [rows, bytes]: a block of rows for the first patients."""
     kept = [int(row["itemid"]) for row in (*rows_of("items.csv"), *rows_of("ventilation.csv"))]
     kept = [item for item in kept if item >= 220000 and item != 225792]
     items = np.where(
@@ -85,9 +85,9 @@ def template(generator: np.random.Generator) -> np.ndarray:
 
 
 def write(folder: Path, rows: int) -> None:
-    """The tables that are read, with one stay of four days a patient."""
+    """Write the tables that are read, with one stay of four days per patient."""
     block = template(np.random.default_rng(0))
-    places = [10, 19, 27]  # where the patient's seven digits stand: SUBJECT_ID, HADM_ID after a 1, ICUSTAY_ID
+    places = [10, 19, 27]  # the places of the patient's seven digits: SUBJECT_ID, HADM_ID after a 1, ICUSTAY_ID
     first = FIRST + np.arange(BLOCK) // A_STAY
     with (folder / "CHARTEVENTS.csv").open("wb") as file:
         columns = "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID ITEMID CHARTTIME STORETIME CGID VALUE VALUENUM VALUEUOM WARNING"
@@ -157,13 +157,13 @@ def facts(note: str) -> dict[str, Any]:
 
 
 def report(machine: dict[str, Any], options: dict[str, Any], result: dict[str, float]) -> str:
-    """In the form of `python -m benchmarks --json`."""
+    """Return the result in the form of `python -m benchmarks --json`."""
     parts = {"clinical": {"records": [result]}}
     return json.dumps({"machine": machine, "options": options, "parts": parts}, indent=1) + "\n"
 
 
 def main(options: Options) -> None:
-    """Measure, print, and write where that is asked for."""
+    """Measure, print, and write the JSON file if one is named."""
     if options.json and not options.json.parent.is_dir():  # before, and not after, an hour
         sys.exit(f"{options.json.parent} is not a folder.")
     machine = facts(options.note) if options.json else {}

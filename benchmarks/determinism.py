@@ -1,4 +1,4 @@
-"""Does run 0 end with the same bytes whatever company it is trained in, and on however many devices?"""
+"""Does run 0 end with the same bytes for any number of other runs and devices?"""
 
 import json
 import sys
@@ -32,7 +32,7 @@ def run(settings: Settings, keep: Keep) -> None:
 
 
 def _on_cpu(counts: tuple[int, ...], updates: int) -> list[Result]:
-    """Run 0 out of each number of runs and of 1 and 2 CPU devices; and the very first case once more."""
+    """Train run 0 among each number of runs, on 1 and 2 CPU devices; and repeat the first case."""
     cases = ((1, counts), (2, counts), (1, counts[:1]))
     return [result for cpu_devices, runs in cases for result in _in_child(cpu_devices, runs, updates)]
 
@@ -50,20 +50,20 @@ def _in_child(cpu_devices: int, counts: tuple[int, ...], updates: int) -> list[R
 
 
 def _here(counts: tuple[int, ...], updates: int) -> list[Result]:
-    """The same on the devices of this process."""
+    """Do the same on the devices of this process."""
     facts = [{"runs": runs, "devices": machine.jax_device()["devices"]} for runs in (*counts, counts[0])]
     return [(fact, train_run_0(fact["runs"], updates)) for fact in facts]
 
 
 def train_run_0(runs: int, updates: int) -> Weights:
-    """The weights of run 0 after training it beside the others."""
+    """Return the weights of run 0 after training it with the others."""
     with chunks_of(updates):
         trained = train_cell(make_cell(runs), RELEASED, updates)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(pick(trained.states.network, 0))]
 
 
 def _compare(platform: str, results: list[Result]) -> list[Record]:
-    """Every result against the first."""
+    """Compare every result with the first."""
     cell = make_cell(1)
     reference = _flat(results[0][1])
     expected = _logits(cell, results[0][1])
@@ -121,7 +121,7 @@ def _print(records: list[Record], updates: int) -> None:
         f"Run 0 after {updates} updates against the first line of the same kind of device (the last line repeats it)."
         f" Its largest logit is {number(records[0]['largest logit'])}."
     )
-    show("Does company change a run?", columns, rows, caption)
+    show("Do other runs in the program change a run?", columns, rows, caption)
 
 
 def save_runs(counts: list[int], updates: int, folder: str) -> Record:

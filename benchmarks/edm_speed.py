@@ -33,7 +33,7 @@ def _default_runs(settings: Settings) -> tuple[int, ...]:
 def _measure(settings: Settings, batch: int, runs: int) -> Record:
     """Alternate one chunk of R runs in JAX with some updates of one run on each PyTorch device."""
     length = settings.updates or (50 if settings.quick else 500)
-    # On a GPU 500 updates take PyTorch ten seconds and more: a fifth of them is enough.
+    # On a GPU PyTorch needs ten seconds or more for 500 updates: a fifth of them is enough.
     torch_length = min(length, 100) if settings.gpu else length
     repeats = settings.repeats or (2 if settings.quick else 3 if settings.gpu else 5)
     torch_runs = _torch_runs(batch)
@@ -58,7 +58,7 @@ def _torch_runs(batch: int) -> dict[str, TorchRun]:
 def _seconds_per_run(
     runs: int, length: int, torch_length: int, timing: Timing, torch_seconds: dict[str, list[float]]
 ) -> Record:
-    """The raw seconds, the same scaled to a whole run, and the ratios of PyTorch to JAX turn by turn."""
+    """Return the raw seconds, the seconds scaled to a whole run, and the ratios of PyTorch to JAX per turn."""
     jax_run = [seconds * FULL_RUN / length / runs for seconds in timing.chunks]
     torch_run = {k: [s * FULL_RUN / torch_length for s in seconds] for k, seconds in torch_seconds.items()}
     return {

@@ -49,7 +49,7 @@ def run(settings: Settings, keep: Keep) -> None:
 
 
 def _measure(contestants: list[Contestant], settings: Settings) -> list[Record]:
-    """Everyone once to warm up, then in turns."""
+    """Call every runner once to warm up, then in turns."""
     repeats = settings.repeats or (2 if settings.quick else 3)
     measured: list[list[tuple[int, float]]] = [[] for _ in contestants]
     for turn in range(repeats + 1):
@@ -121,7 +121,7 @@ def _networks(environment: Environment, settings: Settings) -> dict[str, MLP]:
 def rule_network(environment: Environment) -> MLP:
     """A 64-64 ELU network that plays the environment's rule: the same work as any other, and long episodes.
 
-    elu(z) - elu(-z) has the sign of z, so two units a layer carry the rule; the other units are random.
+    elu(z) - elu(-z) has the sign of z, so two units per layer carry the rule; the other units are random.
     """
     network = policy_network(named("rule", environment.name), environment.spec)
     assert isinstance(network, MLP)
@@ -145,7 +145,7 @@ def _evaluate(environment: Environment, network: MLP, policies: int, episodes: i
 
 
 def live_steps(environment: Environment, returns: np.ndarray) -> int:
-    """Steps of all episodes, read off their returns: CartPole earns 1 a step, Acrobot -1 but 0 for the last."""
+    """Steps of all episodes, read off their returns: CartPole earns 1 per step; Acrobot -1, and 0 in the last step."""
     if environment.name == "CartPole-v1":
         return int(returns.sum())
     return int((-returns + (returns > -environment.time_limit)).sum())
@@ -186,7 +186,7 @@ def _where(mask: Array, yes: Any, no: Any) -> Any:
 
 
 def _gymnasium(name: str, settings: Settings) -> list[Contestant]:
-    """gymnasium's vector environments with random actions; none where gymnasium is missing."""
+    """gymnasium's vector environments with random actions; an empty result if gymnasium is missing."""
     if not machine.has("gymnasium"):
         return []
     import gymnasium

@@ -61,9 +61,9 @@ def run(settings: Settings, keep: Keep) -> None:
 
 
 def _measure(contestants: list[Contestant], repeats: int) -> list[Record]:
-    """Everyone once to warm up (workers start then), and then in turns.
+    """Call every runner once to warm up (workers start then), and then in turns.
 
-    Each is compared with the bare loops in as many processes that ran in the same turn.
+    Compare each with the bare loops of the same turn in as many processes.
     """
     turns = [[contestant.play() for contestant in contestants] for _ in range(repeats + 1)][1:]
     places = {contestant.cores: place for place, contestant in enumerate(contestants) if contestant.bare}

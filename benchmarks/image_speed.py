@@ -33,7 +33,7 @@ def run(settings: Settings, keep: Keep) -> None:
 
 
 def films(length: int) -> Demonstrations:
-    """Random frames: what is seen does not change the time."""
+    """Return random frames: their content does not change the time."""
     rng = np.random.default_rng(0)
     games = (rng.integers(0, 256, (length + 1, 84, 84), dtype=np.uint8) for _ in range(3))
     names = tuple(f"action {number}" for number in range(9))
@@ -41,7 +41,7 @@ def films(length: int) -> Demonstrations:
 
 
 def _measure(method: str, demonstrations: Demonstrations, runs: int, updates: int, repeats: int) -> Record:
-    """By the difference between two lengths: what happens once, the start of the chains say, is not scaled up."""
+    """Scale by the difference between two lengths, so that one-time work (the start of the chains) is not scaled up."""
     entry, spec = algorithms.get(method), spec_of(demonstrations)
     dataset = make_dataset(demonstrations, [np.arange(len(demonstrations))] * runs)
     keys = jax.random.split(jax.random.key(0), runs)

@@ -1,4 +1,4 @@
-"""What the numbers were measured on, and how busy it was."""
+"""The machine of a measurement, and how busy it was."""
 
 import importlib.util
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-import sbil.devices  # noqa: F401 - gives JAX one CPU device a core, before JAX looks for devices
+import sbil.devices  # noqa: F401 - gives JAX one CPU device per core, before JAX looks for devices
 from sbil.version import __version__
 
 PACKAGES = ("jax", "jaxlib", "numpy", "equinox", "optax", "torch", "gymnasium")
@@ -38,7 +38,7 @@ def jax_device() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """The name of the processor, as far as the system tells it."""
+    """Return the name of the processor, if the system has it."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text().splitlines():
@@ -55,7 +55,7 @@ def cores() -> int:
 
 
 def load() -> float | None:
-    """Mean number of busy processes over the last minute, or None where the system does not tell."""
+    """Mean number of busy processes over the last minute, or None if the system does not have it."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 

@@ -1,4 +1,4 @@
-"""Seconds of a run, for every algorithm: a piece of its training is timed and scaled to the budget of its preset."""
+"""Seconds per run, for every algorithm: time a piece of training and scale it to the budget of the preset."""
 
 from itertools import pairwise
 from statistics import median
@@ -44,7 +44,7 @@ def steps(name: str, runs: int, length: int, repeats: int) -> Record:
 
 
 def dsfn(runs: int, repeats: int) -> Record:
-    """A round costs what is the same at every length, and so much a gradient step; the warm start is TRIL's."""
+    """A round has a fixed cost and a cost per gradient step; the warm start costs what TRIL costs."""
     default = algorithms.DSFNConfig()
     parts = ("feature_updates", "value_updates")
     pieces = []

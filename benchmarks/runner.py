@@ -11,7 +11,7 @@ from sbil.experiments import Cell, EnvironmentTask, Method
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store
 
-# One cell of the paper's protocol but for the number of updates, which costs time and not memory.
+# One cell of the paper's protocol with fewer updates: their number costs time, not memory.
 CELL = Cell(EnvironmentTask("CartPole-v1", "ppo", "sampled", 20), Method("bc"), 1, updates=20)
 
 
@@ -27,7 +27,7 @@ def run(settings: Settings, keep: Keep) -> None:
         "Memory of the runner",
         ["cells share", "cells done", "resident, MiB"],
         rows,
-        "Of the process, after so many cells.",
+        "Memory of the process after each number of cells.",
     )
 
 

@@ -26,7 +26,7 @@ LEVELS: Levels = {
     "chain_length": (0, 5, 10, 20, 40, 80),
     "dimension": (4, 16, 64, 256),
 }
-# Every level is a program to compile: fewer of them where compiling is most of the time.
+# Every level is a program to compile: a GPU, where compiling takes most of the time, has fewer levels.
 GPU_LEVELS: Levels = {
     "runs": (1, 10, 100, 1000),
     "batch": (16, 32, 64, 256),
@@ -55,7 +55,7 @@ def run(settings: Settings, keep: Keep) -> None:
 def _plan(settings: Settings) -> tuple[Point, Levels, int, int]:
     """The base, the levels, and how many updates and repeats to time.
 
-    On a GPU the base and the updates are those of the part edm, whose compiled programs serve again.
+    On a GPU the base and the updates are those of the part edm, so its compiled programs are reused.
     """
     if settings.quick:
         return Point(batch=32), QUICK_LEVELS, 50, 2

@@ -1,4 +1,4 @@
-"""What the command line asks of every part, and how a part hands in what it has measured."""
+"""The settings of every part, and how a part hands in its measurements."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Keep = Callable[[Record], None]  # takes a record as soon as it is measured
 
 @dataclass(frozen=True)
 class Settings:
-    """The choices all parts share; a part picks its own sizes from them. None: what the part thinks best."""
+    """The choices all parts share; a part picks its own sizes from them. None: the part's own default."""
 
     quick: bool
     gpu: bool  # JAX runs on a GPU

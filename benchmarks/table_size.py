@@ -80,9 +80,9 @@ def watched(words: list[str]) -> Record:
 
 
 def memory(process: int) -> dict[str, float]:
-    """GB that a process and its descendants hold: of their own, and with the files mapped into it.
+    """GB that a process and its descendants hold: their own memory, and with mapped files.
 
-    The second is never less than the most that one of them has held so far, which the system keeps count of.
+    The second is never less than the largest that one of them has held so far, which the system records.
     """
     own = everything = most = 0.0
     for pid in family(process):
@@ -99,7 +99,7 @@ def memory(process: int) -> dict[str, float]:
 
 
 def family(process: int) -> list[int]:
-    """A process and all that it started."""
+    """Return a process and all its descendants."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():

@@ -86,7 +86,7 @@ class TorchRun:
 
 
 def available_devices() -> list[str]:
-    """Where PyTorch can run here: cpu, and cuda if it sees a GPU."""
+    """Return the devices that PyTorch can use here: cpu, and cuda if it sees a GPU."""
     import torch
 
     return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]

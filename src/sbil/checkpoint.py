@@ -1,4 +1,4 @@
-"""Checkpoints: training that was interrupted goes on where it was, and ends with the same bytes."""
+"""Checkpoints: interrupted training continues where it stopped, and ends with the same bytes."""
 
 import hashlib
 import json
@@ -28,9 +28,9 @@ class Saved(NamedTuple):
 
 @dataclass
 class Checkpoint:
-    """One file that holds the state of training now and then.
+    """One file that training writes its state to from time to time.
 
-    identity: everything the training depends on; a checkpoint of another identity is not used.
+    identity: everything that the training depends on; a checkpoint with another identity is not used.
     """
 
     path: Path
@@ -39,12 +39,12 @@ class Checkpoint:
 
     @classmethod
     def beside(cls, target: Path, identity: dict[str, Any]) -> "Checkpoint":
-        """The checkpoint of what will become `target`; another identity has another file."""
+        """Return the checkpoint beside the future `target`; each identity has its own file."""
         one = cls(target, identity)
         return cls(target.with_name(f".{target.name}.{one._name[:8]}.checkpoint"), identity)
 
     def remove(self) -> None:
-        """Delete the file: training is over."""
+        """Delete the file, because training has ended."""
         self.path.unlink(missing_ok=True)
 
     @property
@@ -63,7 +63,7 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def load(self, like: Any) -> Saved | None:
-        """What was saved, its tree shaped as `like`; or nothing if there is no usable checkpoint."""
+        """Return what was saved, with the tree in the shape of `like`; None without a usable checkpoint."""
         found = self._read()
         if not found:
             return None
@@ -74,7 +74,7 @@ class Checkpoint:
         return Saved(done, jax.tree.unflatten(structure, leaves), notes)
 
     def usable(self) -> int:
-        """The number of updates that need not be done again."""
+        """Return the number of updates that need not be made again."""
         found = self._read()
         return found[0] if found else 0
 

@@ -1,17 +1,17 @@
-"""Mistakes a person can make and mend."""
+"""Mistakes that a person can make and correct."""
 
 import difflib
 import sys
 from collections.abc import Callable, Iterable
 
-LONGEST = 400  # characters of a message; of a longer one the middle is left out
+LONGEST = 400  # characters of a message; a longer one loses its middle
 
 
 class UserError(ValueError):
-    """Something the user can put right: one line that says what, where and what to do.
+    """A mistake that the user can correct: one line that says what is wrong, where, and what to do.
 
-    The command line prints the line and leaves with exit status 2; a library caller catches a ValueError. Whatever
-    stood in a name (line ends, codes for the terminal, a million letters), the message is one line that can be printed.
+    The command line prints the line and exits with status 2; a library caller catches a ValueError. The message is
+    always one printable line, even if a name contains line ends, codes for the terminal or a million letters.
     """
 
     def __init__(self, message: str) -> None:
@@ -20,7 +20,7 @@ class UserError(ValueError):
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
-    """The error for a name that is not in a list of names, with the nearest one suggested."""
+    """Return the error for a name that is not among the known names; it suggests the nearest one."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(names)}."
@@ -28,7 +28,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
 
 
 def program(name: str, main: Callable[[], None]) -> None:
-    """Run a program; what a person can put right ends it with one line and status 2."""
+    """Run a program; a mistake that the user can correct ends it with one line and status 2."""
     try:
         main()
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never a part of either."""
+"""Write files so that a reader sees the whole old file or the whole new one."""
 
 import glob
 import os
@@ -15,7 +15,7 @@ from sbil.errors import UserError
 def write_bytes(path: Path, content: bytes, private: bool = False) -> None:
     """Write `content` under a temporary name, sync it to the disk, then rename it to `path`.
 
-    private: nobody but its owner may read the file.
+    private: only its owner may read the file.
     """
     path = Path(path)
     _make_parent(path)
@@ -39,7 +39,7 @@ def write_text(path: Path, content: str) -> None:
 
 
 def probe(folder: Path) -> None:
-    """Find out now, and not after hours of work, that a folder cannot be written to."""
+    """Raise now, and not after hours of work, if a folder cannot be written to."""
     _make_parent(folder / "file")
     handle, name = tempfile.mkstemp(prefix=f".probe.{_writer()}.", suffix=".tmp", dir=folder)
     os.close(handle)
@@ -47,14 +47,14 @@ def probe(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what processes of this machine left in a folder under temporary names when they were killed."""
+    """Remove the temporary files that killed processes of this machine left in a folder."""
     for path in filter(_abandoned, folder.glob(".*.tmp")):
         _remove(path)
 
 
 def _abandoned(path: Path) -> bool:
-    """Whether a temporary name, .NAME.PROCESS@MACHINE.LETTERS.KIND, is of a process of this machine that is gone."""
-    if os.name != "posix":  # elsewhere one cannot ask whether a process is alive without disturbing it
+    """Whether a process of this machine that has ended wrote this file: .NAME.PROCESS@MACHINE.LETTERS.KIND."""
+    if os.name != "posix":  # on other systems this question disturbs the process
         return False
     process, _, machine = path.stem.rpartition(".")[0].rpartition(".")[2].rpartition("@")
     return machine == _machine() and process.isdigit() and not _alive(int(process))
@@ -71,16 +71,16 @@ def _remove(path: Path) -> None:
 def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends without an error.
 
-    A folder that is already there is refused unless `overwrite`; then it is moved aside (to a name that starts
-    with a dot) and deleted last. One whole version exists at every moment, though for an instant not under `path`:
-    who is killed then leaves it aside, and the next call brings it back.
+    An existing folder is refused unless `overwrite`. With `overwrite` it is moved aside (to a name that starts with
+    a dot) and deleted last. So one whole version exists at every moment, though for an instant not under `path`. If
+    the process is killed at that instant, the next call brings the folder back.
     """
     path = Path(path)
     _recover(path)
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
     if path.exists() and not path.is_dir():
-        raise UserError(f"{path} is a file, and a folder is to be written there; choose another --out.")
+        raise UserError(f"{path} is a file, but --out must be a folder; choose another --out.")
     _make_parent(path)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent))
     try:
@@ -104,7 +104,7 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _recover(path: Path) -> None:
-    """Bring back a folder that a killed process had moved aside, and remove what else it left."""
+    """Bring back a folder that a killed process had moved aside, and remove its other leftovers."""
     for aside in filter(_abandoned, path.parent.glob(f".{glob.escape(path.name)}.*.old")):
         if path.exists():
             _remove(aside)

@@ -1,4 +1,4 @@
-"""Random keys made from names, so that runs are paired across algorithms and adding one changes no number."""
+"""Random keys made from names: runs are paired across algorithms, and a new algorithm changes no number."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ from jaxtyping import PRNGKeyArray
 
 
 def named(*names: str | int) -> PRNGKeyArray:
-    """The key of a thing with this name; other names give independent keys."""
+    """Return the key of a thing with this name; other names give independent keys."""
     digest = hashlib.sha256("\x1f".join(map(str, names)).encode()).digest()
     first, second = (int.from_bytes(digest[i : i + 4], "big") for i in (0, 4))
     return jax.random.fold_in(jax.random.key(first), second)

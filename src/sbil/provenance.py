@@ -1,4 +1,4 @@
-"""What made a result: versions of this package and its engine, and the commit it was built from."""
+"""What made a result: the versions of this package and its libraries, and the commit of the code."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ NAMES = ("jax", "jaxlib", "equinox", "optax", "numpy", "polars", "safetensors")
 
 @cache
 def versions() -> dict[str, str]:
-    """By name; a library that is not installed as a package is left out."""
+    """Return the versions by name, without libraries that are not installed as packages."""
     found = {"sbil": __version__, "python": platform.python_version()}
     for name in NAMES:
         try:
@@ -27,9 +27,9 @@ def versions() -> dict[str, str]:
 
 @cache
 def commit() -> str:
-    """The commit of the checkout that this package runs from, with "+" if it was changed since; else nothing.
+    """Return the commit of the checkout that this package runs from, with "+" if the code was changed since.
 
-    The variable SBIL_COMMIT speaks for a copy of a checkout that has no history.
+    Without a checkout this is the environment variable SBIL_COMMIT, or "".
     """
     root = Path(__file__).resolve().parents[2]
     git = shutil.which("git")
