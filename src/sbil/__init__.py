@@ -1,43 +1,21 @@
 """sbil: learn a policy from recorded decisions alone - no reward, no simulator, no second try.
 
-    demonstrations = sbil.read("demonstrations.npz")
-    policy = sbil.fit("edm", demonstrations, seed=0)
-    policy.act(x); policy.probabilities(x); policy.energy(x); policy.save("policy/")
+    data = sbil.read("stays.csv", episode="stay", time="hour", action="treatment")
+    report = sbil.train("edm", data, held_out=0.2, calibrate=True)
+    report.policy.act(x); report.policy.probabilities(x); report.save("policy/")
 
-Names are imported when they are first used, so that `import sbil` and `sbil --help` do not wait for JAX.
+The public names are listed in `__init__.pyi`. Each is imported when it is first used, so that `import sbil` and
+`sbil --help` do not wait for JAX.
 """
 
+import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sbil.errors import UserError
-from sbil.version import __version__
+with open(f"{__path__[0]}/__init__.pyi") as _listed:
+    _HOMES = {name: module for module, name in re.findall(r"(?m)^from (\S+) import (\w+) as \2$", _listed.read())}
 
-if TYPE_CHECKING:
-    from sbil.dataset import Dataset, Spec, make_dataset, spec_of
-    from sbil.demonstrations import Demonstrations, Trajectory, check, read, save
-    from sbil.evaluation import Policies, play
-    from sbil.fitting import fit
-    from sbil.policy import Policy
-    from sbil.training import train_many, train_one
-
-_HOMES = {
-    "Dataset": "sbil.dataset",
-    "Spec": "sbil.dataset",
-    "make_dataset": "sbil.dataset",
-    "spec_of": "sbil.dataset",
-    "Demonstrations": "sbil.demonstrations",
-    "Trajectory": "sbil.demonstrations",
-    "check": "sbil.demonstrations",
-    "read": "sbil.demonstrations",
-    "save": "sbil.demonstrations",
-    "Policies": "sbil.evaluation",
-    "play": "sbil.evaluation",
-    "fit": "sbil.fitting",
-    "Policy": "sbil.policy",
-    "train_one": "sbil.training",
-    "train_many": "sbil.training",
-}
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -50,24 +28,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
-
-
-__all__ = [
-    "Dataset",
-    "Demonstrations",
-    "Policies",
-    "Policy",
-    "Spec",
-    "Trajectory",
-    "UserError",
-    "__version__",
-    "check",
-    "fit",
-    "make_dataset",
-    "play",
-    "read",
-    "save",
-    "spec_of",
-    "train_many",
-    "train_one",
-]

@@ -13,24 +13,11 @@ import pytest
 
 from probes import refusal
 from sbil import demonstrations
-from sbil.cli import main
+from sbil.cli import commands, main
 from sbil.demonstrations import Demonstrations, Trajectory
 
-COMMANDS = (
-    *("quickstart", "check", "view", "train", "evaluate", "compare", "predict", "export", "show", "verify"),
-    *(
-        "watch",
-        "demos collect",
-        "demos import",
-        "demos export",
-        "clinical mimic3",
-        "clinical physionet2012",
-        "reproduce",
-        "report",
-        "algorithms",
-        "info",
-    ),
-)
+PARTS = {"demos": ("collect", "import", "export"), "clinical": ("mimic3", "physionet2012")}  # commands of commands
+COMMANDS = [f"{name} {part}".strip() for name in commands() for part in PARTS.get(name, ("",))]
 
 
 def sbil(*words: str) -> tuple[str, ...]:
@@ -247,6 +234,16 @@ def test_help_has_examples_that_parse(command, capsys):
         words = example.split()
         assert words[:2] == ["sbil", command.split()[0]]
         parse(module.Command, "sbil", words[2:], ())
+
+
+def test_the_help_lists_every_command_in_order(capsys):
+    main(["--help"])
+    listed = capsys.readouterr().out.split("commands:")[1].split("examples:")[0]
+    shown = [line.split()[0] for line in listed.splitlines() if line]
+    assert shown == list(commands())
+    assert shown[:4] == ["quickstart", "check", "view", "train"]
+    assert shown[-1] == "info"
+    assert {"scores", "progress", "columns"}.isdisjoint(shown)
 
 
 def test_help_comes_without_jax():

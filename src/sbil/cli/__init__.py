@@ -1,4 +1,4 @@
-"""The command line: one file a command; each is a dataclass that tyro turns into options.
+"""The command line: one file per command. Its first line says what it does, its dataclass gives the options.
 
 Nothing here imports JAX before a command runs, so that help and mistakes answer at once.
 """
@@ -14,31 +14,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from sbil.errors import UserError, unknown
 from sbil.version import __version__
 
-COMMANDS = {
-    "quickstart": "train BC and EDM on CartPole and compare them (a few minutes)",
-    "check": "a table of decisions -> what is in it, what is wrong with it and how to mend it",
-    "view": "a table of decisions -> one HTML page to look at its episodes",
-    "train": "demonstrations -> a policy folder",
-    "evaluate": "a policy folder -> live returns, or how well it matches held-out decisions and knows what is new",
-    "compare": "a table of decisions -> which algorithm matches them best, by cross-validation",
-    "predict": "a policy folder and a table of states -> decisions, and how sure they are",
-    "export": "a policy folder -> one ONNX file",
-    "show": "what a policy folder holds",
-    "verify": "a policy folder and its data -> whether training again gives the same policy",
-    "watch": "a policy folder -> a GIF of it playing beside its demonstrator",
-    "demos": "collect demonstrations from a demonstrator, import agents, export to Minari",
-    "clinical": "the tables of intensive care units -> demonstrations, and who was left out",
-    "reproduce": "a grid of experiments -> results that a second call continues",
-    "report": "results -> one HTML page that says what they mean",
-    "algorithms": "list the algorithms, their presets and settings",
-    "info": "versions and devices, for bug reports",
-}
+# The order of the help; a command that is not named here comes after these, by name.
+ORDER = (
+    *("quickstart", "check", "view", "train", "evaluate", "compare", "predict", "export", "show", "verify", "watch"),
+    *("demos", "clinical", "reproduce", "report", "algorithms", "info"),
+)
 
 INTERRUPTED = "interrupted; nothing finished is lost: train, quickstart and reproduce go on where they were."
 PATIENCE = 1.5  # seconds from a signal to the end
@@ -49,12 +36,12 @@ DISK_TROUBLE = (
     *(errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
 )
 
-HELP = f"""usage: sbil COMMAND [options]      (sbil COMMAND --help says more)
+HELP = """usage: sbil COMMAND [options]      (sbil COMMAND --help says more)
 
 Learn a policy from recorded decisions alone: no reward, no simulator, no second try.
 
 commands:
-{chr(10).join(f"  {name:12} {summary}" for name, summary in COMMANDS.items())}
+{commands}
 
 examples:
   sbil quickstart
@@ -62,6 +49,16 @@ examples:
   sbil train edm --data demos.npz --out policy/
   sbil evaluate policy/ --env CartPole-v1
 """
+
+
+def commands() -> dict[str, str]:
+    """The summary of each command by its name: the first line of its docstring; no command is imported for that."""
+    found = {}
+    for path in Path(__file__).parent.glob("*.py"):
+        if summary := re.search(rf'^"""sbil {path.stem}: (.*?)\.?(?:""")?$', path.read_text("utf-8"), re.MULTILINE):
+            found[path.stem] = summary[1]
+    names = [name for name in ORDER if name in found] + sorted(found.keys() - {*ORDER})
+    return {name: found[name] for name in names}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -162,11 +159,12 @@ def _leaving_promptly() -> Iterator[None]:
 
 def _dispatch(words: list[str]) -> None:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(HELP, end="")
+        lines = (f"  {name:12} {summary}" for name, summary in commands().items())
+        print(HELP.format(commands="\n".join(lines)), end="")
     elif words[0] in ("-V", "--version"):
         print(f"sbil {__version__}")
-    elif words[0] not in COMMANDS:
-        raise unknown("command", words[0], COMMANDS)
+    elif words[0] not in commands():
+        raise unknown("command", words[0], commands())
     else:
         module = import_module(f"sbil.cli.{words[0]}")
         module.run(parse(module.Command, f"sbil {words[0]}", words[1:], module.EXAMPLES))

@@ -1,4 +1,4 @@
-"""sbil algorithms: what there is, what it needs, its presets and settings."""
+"""sbil algorithms: list the algorithms, their presets and settings."""
 
 import json
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""sbil clinical: the tables of intensive care units -> demonstrations, with an account of who was left out."""
+"""sbil clinical: the tables of intensive care units -> demonstrations, and who was left out."""
 
 import json
 import sys

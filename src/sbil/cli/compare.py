@@ -1,4 +1,4 @@
-"""sbil compare: a table of decisions -> which algorithm matches them best while they are held out."""
+"""sbil compare: a table of decisions -> which algorithm matches them best, by cross-validation."""
 
 import json
 from dataclasses import dataclass

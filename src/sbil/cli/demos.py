@@ -1,4 +1,4 @@
-"""sbil demos: demonstrations from a demonstrator that ships or a policy of your own; agents of others as policies."""
+"""sbil demos: collect demonstrations from a demonstrator, import agents, export to Minari."""
 
 import json
 from dataclasses import dataclass

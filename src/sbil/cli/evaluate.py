@@ -1,4 +1,4 @@
-"""sbil evaluate: a policy folder -> live returns, or agreement with held-out decisions."""
+"""sbil evaluate: a policy folder -> live returns, or how well it matches held-out decisions and knows what is new."""
 
 import json
 from dataclasses import dataclass

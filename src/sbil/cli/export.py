@@ -1,4 +1,4 @@
-"""sbil export: a policy folder -> one ONNX file for other programs."""
+"""sbil export: a policy folder -> one ONNX file."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""sbil predict: a policy folder and a table of states -> a table of decisions, and how sure they are."""
+"""sbil predict: a policy folder and a table of states -> decisions, and how sure they are."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""sbil quickstart: the first thing to run."""
+"""sbil quickstart: train BC and EDM on CartPole and compare them (a few minutes)."""
 
 import shutil
 import sys

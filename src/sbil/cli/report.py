@@ -1,4 +1,4 @@
-"""sbil report: results -> one HTML page, and tables and figures for print."""
+"""sbil report: results -> one HTML page that says what they mean."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""sbil reproduce: the paper's experiments, or any part or variation of them, continued by a second call."""
+"""sbil reproduce: a grid of experiments -> results that a second call continues."""
 
 import json
 import time

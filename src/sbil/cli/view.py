@@ -1,4 +1,4 @@
-"""sbil view: demonstrations -> one HTML page to look at episodes."""
+"""sbil view: a table of decisions -> one HTML page to look at its episodes."""
 
 import json
 from dataclasses import dataclass
