@@ -15,8 +15,8 @@ from jaxtyping import Array
 from benchmarks import machine
 from benchmarks.settings import Keep, Record, Settings
 from benchmarks.tables import line, show, spread
-from sbil import demonstrators
-from sbil.environments import ENVIRONMENTS, Environment
+from sbil import demonstrators, environments
+from sbil.environments.base import JaxEnvironment
 from sbil.evaluation import Policies, call, play
 from sbil.keys import named
 from sbil.networks import MLP, Dense, policy_network
@@ -40,8 +40,8 @@ def run(settings: Settings, keep: Keep) -> None:
         line('gymnasium is not installed: pip install "sbil[bench]" gives the comparison; JAX alone is timed.')
     records: list[Record] = []
     for name in RULES:
-        environment = ENVIRONMENTS[name]
-        assert isinstance(environment, Environment)
+        environment = environments.known()[name]
+        assert isinstance(environment, JaxEnvironment)
         records += _measure(_contestants(environment, settings), settings)
     for record in records:
         keep(record)
@@ -92,7 +92,7 @@ def _print(records: list[Record]) -> None:
     show("Environment steps per second", columns, rows, caption, words=2)
 
 
-def _contestants(environment: Environment, settings: Settings) -> list[Contestant]:
+def _contestants(environment: JaxEnvironment, settings: Settings) -> list[Contestant]:
     policies, episodes = (5, 50) if settings.quick else (200, 300) if settings.gpu else (50, 300)
     playing = []
     for name, network in _networks(environment, settings).items():
@@ -106,7 +106,7 @@ def _contestants(environment: Environment, settings: Settings) -> list[Contestan
     return [*playing, bare, *_gymnasium(environment.name, settings)]
 
 
-def _networks(environment: Environment, settings: Settings) -> dict[str, MLP]:
+def _networks(environment: JaxEnvironment, settings: Settings) -> dict[str, MLP]:
     """A network that plays a rule, and the demonstrators that ship for this environment."""
     networks = {"64-64 elu rule": rule_network(environment)}
     for name in () if settings.quick else demonstrators.names():
@@ -118,7 +118,7 @@ def _networks(environment: Environment, settings: Settings) -> dict[str, MLP]:
     return networks
 
 
-def rule_network(environment: Environment) -> MLP:
+def rule_network(environment: JaxEnvironment) -> MLP:
     """A 64-64 ELU network that plays the environment's rule: the same work as any other, and long episodes.
 
     elu(z) - elu(-z) has the sign of z, so two units per layer carry the rule; the other units are random.
@@ -137,14 +137,14 @@ def _with_pair(layer: Dense, direction: Array) -> Dense:
     return Dense(weight, layer.bias.at[:2].set(0.0))
 
 
-def _evaluate(environment: Environment, network: MLP, policies: int, episodes: int) -> tuple[int, float]:
+def _evaluate(environment: JaxEnvironment, network: MLP, policies: int, episodes: int) -> tuple[int, float]:
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (policies, *leaf.shape)), network)
     started = perf_counter()
     returns = play(environment, Policies(call, stacked), named("steps"), episodes)
     return live_steps(environment, returns), perf_counter() - started
 
 
-def live_steps(environment: Environment, returns: np.ndarray) -> int:
+def live_steps(environment: JaxEnvironment, returns: np.ndarray) -> int:
     """Steps of all episodes, read off their returns: CartPole earns 1 per step; Acrobot -1, and 0 in the last step."""
     if environment.name == "CartPole-v1":
         return int(returns.sum())
@@ -157,7 +157,7 @@ def _steps_alone(program: Callable[..., Any], states: Any, actions: Array) -> tu
     return actions.size, perf_counter() - started
 
 
-def _bare(environment: Environment, lanes: int, steps: int) -> tuple[Callable[..., Any], Any, Array]:
+def _bare(environment: JaxEnvironment, lanes: int, steps: int) -> tuple[Callable[..., Any], Any, Array]:
     """(program, first states, random actions): steps without a network; an ended episode goes back to its start."""
 
     def play(starts: Any, actions: Array) -> Any:

@@ -15,10 +15,10 @@ import jax
 from benchmarks import machine
 from benchmarks.settings import Keep, Record, Settings
 from benchmarks.tables import line, number, show, spread
-from sbil.environments.gymnasium_task import LUNAR_LANDER
+from sbil.environments.host import workers
+from sbil.environments.lunar_lander import ENVIRONMENT as LUNAR_LANDER
 from sbil.evaluation import Policies, call, play
 from sbil.evaluation.live import seeds
-from sbil.host import workers
 from sbil.keys import named
 from sbil.networks import MLP, policy_network
 from sbil.training import stack

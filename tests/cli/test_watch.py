@@ -13,12 +13,12 @@ from probes import refusal
 from sbil import demonstrators
 from sbil.cli import main
 from sbil.dataset import Spec
-from sbil.environments.base import Task
+from sbil.environments.base import Environment
 from sbil.errors import UserError
-from sbil.evaluation import film
+from sbil.rendering import film
 
-BEAM_RIDER = Task("BeamRiderNoFrameskip-v4", Spec((84, 84, 4), 9), 60, (), ())
-LANDER = Task("LunarLander-v3", Spec((8,), 4), 1000, (), ())
+BEAM_RIDER = Environment("BeamRiderNoFrameskip-v4", Spec((84, 84, 4), 9), 60, (), ())
+LANDER = Environment("LunarLander-v3", Spec((8,), 4), 1000, (), ())
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_without_a_record_ppo_is_shown(tmp_path, capsys):
 
 def test_an_episode_depends_on_the_seed_alone():
     policy = demonstrators.get("CartPole-v1-ppo")
-    task = Task("CartPole-v1", Spec((4,), 2), 100, (), ())
+    task = Environment("CartPole-v1", Spec((4,), 2), 100, (), ())
     first, again, other = (film.play(task, film.Player("", policy, greedy=False), seed) for seed in (0, 0, 1))
     assert np.array_equal(first.actions, again.actions)
     assert not np.array_equal(first.actions, other.actions)
@@ -121,7 +121,7 @@ def test_films_of_atari_and_of_the_lander():
         stub = Stub(task.spec)
         players = [film.Player("one", stub), film.Player("a name that is far too long for its panel", stub, False)]
         shares: list[float] = []
-        made = film.film(task, players, 3, 2.0, lambda share, note, shares=shares: shares.append(share))
+        made = film.make_film(task, players, 3, 2.0, lambda share, note, shares=shares: shares.append(share))
         assert shares == sorted(shares)
         assert shares[-1] < 1
         assert sum(durations(made.content)) == pytest.approx(1000 * made.cut.seconds, abs=1)
@@ -212,7 +212,7 @@ def test_a_missing_package_names_the_extra(package, task, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(UserError, match=r'pip install "sbil\[envs\]"'):
-        film.film(task, [film.Player("", Stub(task.spec))], 0, 5.0)
+        film.make_film(task, [film.Player("", Stub(task.spec))], 0, 5.0)
 
 
 def test_a_missing_package_of_the_simulator_too(monkeypatch):
@@ -223,4 +223,4 @@ def test_a_missing_package_of_the_simulator_too(monkeypatch):
 
     monkeypatch.setattr(gymnasium, "make", absent)
     with pytest.raises(UserError, match=r'LunarLander-v3 needs a package .* pip install "sbil\[envs\]"'):
-        film.film(LANDER, [film.Player("", Stub(LANDER.spec))], 0, 5.0)
+        film.make_film(LANDER, [film.Player("", Stub(LANDER.spec))], 0, 5.0)

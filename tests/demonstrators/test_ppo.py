@@ -12,8 +12,8 @@ from sbil.dataset import Spec
 from sbil.demonstrators import train_ppo
 from sbil.demonstrators.ppo import Rollout, act, acting, advantages, begin, learn, look
 from sbil.demonstrators.train_ppo import SETTINGS, changed, train
+from sbil.environments.host import lockstep
 from sbil.errors import UserError
-from sbil.host import lockstep
 
 TINY = changed(SETTINGS["LunarLander-v3"], ("games=4", "steps=8", "batch=16", "decisions=96"))
 

@@ -9,7 +9,7 @@ import pytest
 
 from sbil import environments
 from sbil.demonstrators.collect import collect
-from sbil.environments.gymnasium_task import LUNAR_LANDER
+from sbil.environments.lunar_lander import ENVIRONMENT as LUNAR_LANDER
 from sbil.networks import policy_network
 from sbil.policy import Policy
 from sbil.training import stack

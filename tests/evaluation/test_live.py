@@ -10,7 +10,7 @@ import pytest
 
 from sbil import environments
 from sbil.dataset import Spec
-from sbil.environments import Environment
+from sbil.environments.base import JaxEnvironment
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
 
@@ -21,7 +21,7 @@ KEY = jax.random.key(0)
 
 def counter(limit=12, ends_at=1_000_000.0, noise=0.0):
     """The state counts the steps; the reward is the action; it ends by itself at `ends_at`."""
-    return Environment(
+    return JaxEnvironment(
         name="counter",
         spec=Spec((1,), 2),
         time_limit=limit,

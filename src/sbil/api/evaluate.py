@@ -12,7 +12,7 @@ import numpy as np
 from sbil import environments
 from sbil.api.beside import decided_beside, name_of
 from sbil.demonstrations import Demonstrations, read_observations
-from sbil.environments import Environment, HostEnvironment
+from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError
 from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.calibration import reliability
@@ -106,7 +106,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @overload
-def evaluate(policy: Policy | str | Path, on: Environment | HostEnvironment, **how: Any) -> Played: ...
+def evaluate(policy: Policy | str | Path, on: JaxEnvironment | HostEnvironment, **how: Any) -> Played: ...
 @overload
 def evaluate(policy: Policy | str | Path, on: Demonstrations, **how: Any) -> Matched: ...
 @overload
@@ -148,12 +148,12 @@ def is_environment(on: Any) -> bool:
     """Whether something is an environment or looks like the name of one: NAME-v0, and no file is called so."""
     if isinstance(on, str):
         return bool(re.fullmatch(r"(?!minari:).*-v\d+", on)) and not Path(on).exists()
-    return isinstance(on, Environment | HostEnvironment)
+    return isinstance(on, JaxEnvironment | HostEnvironment)
 
 
 def played(
     policy: Policy,
-    environment: str | Environment | HostEnvironment,
+    environment: str | JaxEnvironment | HostEnvironment,
     *,
     episodes: int = EPISODES,
     seed: int = 0,

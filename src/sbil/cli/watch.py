@@ -1,7 +1,6 @@
 """sbil watch: a policy folder -> a GIF of it playing beside its demonstrator."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 if TYPE_CHECKING:
-    from sbil.environments.base import Task
-    from sbil.evaluation.stage import Player
+    from sbil.rendering import Film
 
 EXAMPLES = (
     "sbil watch policy/ --env CartPole-v1 --out policy.gif",
@@ -46,92 +44,63 @@ class Command:
 
 def run(command: Command) -> None:
     """Play, film, write and say what is to be seen."""
-    _check(command)
-    from sbil import environments, files
+    must_be_free(command.out, command.overwrite)
+    from sbil import files, rendering
     from sbil.cli.progress import bar
-    from sbil.evaluation import film, stage
     from sbil.policy import Policy
 
-    environment = environments.get(command.env)
-    policy = Policy.load(command.policy)
-    environments.must_fit(environment, policy.spec)
-    algorithm = policy.provenance.get("algorithm")
-    name = (f"{algorithm} policy " if algorithm else "policy ") + command.policy.resolve().name
-    players = [stage.Player(name, policy, greedy=not command.sampled)]
-    if not command.alone:
-        players = [*_demonstrator(command, policy, environment), *players]
-    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        os.environ.setdefault(driver, "dummy")  # pictures are drawn in memory: no window, no sound
-    with bar(1, "film") as advance:
-        made = film.film(environment, players, command.seed, command.seconds, advance)
-    files.write_bytes(command.out, made.content)
+    with bar(1, "film") as progress:
+        film = rendering.watch(
+            Policy.load(command.policy),
+            command.env,
+            name=command.policy.resolve().name,
+            against=command.against,
+            alone=command.alone,
+            greedy=not command.sampled,
+            seed=command.seed,
+            seconds=command.seconds,
+            progress=progress,
+        )
+    files.write_bytes(command.out, film.content)
     if command.json:
-        print(json.dumps(_result(command, players, made)))
+        print(json.dumps({"file": str(command.out), **facts(film)}))
         return
-    size = f"{len(made.content) / 1e6:.1f} MB" if len(made.content) >= 1e6 else f"{len(made.content) / 1e3:.0f} kB"
-    where = f"{environment.name} from seed {command.seed}"
-    print(f"wrote {command.out}: {made.cut.seconds:.1f} s, {size}; {where}, {made.cut}")
-    for player, episode in zip(players, made.episodes, strict=True):
-        print(f"  {player.name}, {player.mode}: return {film.number(episode.total)} in {episode.steps} steps")
-    if len(players) == 1 and not command.alone:
-        print(f"  no demonstrator of {environment.name} ships, so the policy is alone")
+    size = f"{len(film.content) / 1e6:.1f} MB" if len(film.content) >= 1e6 else f"{len(film.content) / 1e3:.0f} kB"
+    print(
+        f"wrote {command.out}: {film.cut.seconds:.1f} s, {size}; {film.environment} from seed {film.seed}, {film.cut}"
+    )
+    for player, episode in zip(film.players, film.episodes, strict=True):
+        print(f"  {player.name}, {player.mode}: return {episode}")
+    if len(film.players) == 1 and not command.alone:
+        print(f"  no demonstrator of {film.environment} ships, so the policy is alone")
     print("  one episode shows how a policy plays, not how good it is; sbil evaluate says that")
 
 
-def _check(command: Command) -> None:
-    """Refuse what can be refused before anything is loaded."""
+def must_be_free(out: Path, overwrite: bool) -> None:
+    """Refuse a file that cannot be written, before anything is loaded."""
     from sbil.errors import UserError
 
-    if command.out.is_dir():
-        raise UserError(f"{command.out} is a folder; name a file.")
-    if command.out.suffix.lower() != ".gif":
-        raise UserError(f"{command.out}: films are written as GIF; name the file something.gif.")
-    if not command.out.parent.is_dir():
-        raise UserError(f"{command.out.parent}: there is no such folder; make it, or choose another --out.")
-    if command.out.exists() and not command.overwrite:
-        raise UserError(f"{command.out} exists already; choose another --out, or replace it with --overwrite.")
-    if command.alone and command.against:
-        raise UserError("give --against NAME to show a demonstrator, or --alone to show none (one of them).")
+    if out.is_dir():
+        raise UserError(f"{out} is a folder; name a file.")
+    if out.suffix.lower() != ".gif":
+        raise UserError(f"{out}: films are written as GIF; name the file something.gif.")
+    if not out.parent.is_dir():
+        raise UserError(f"{out.parent}: there is no such folder; make it, or choose another --out.")
+    if out.exists() and not overwrite:
+        raise UserError(f"{out} exists already; choose another --out, or replace it with --overwrite.")
 
 
-def _demonstrator(command: Command, policy: Any, environment: "Task") -> "list[Player]":
-    """The one asked for, else the one the policy learned from, else ppo, else none."""
-    from sbil import demonstrators, environments
-    from sbil.errors import UserError, unknown
-    from sbil.evaluation.stage import Player
-
-    prefix = f"{environment.name}-"
-    shipped = [name.removeprefix(prefix) for name in demonstrators.names() if name.startswith(prefix)]
-    if command.against and not shipped:
-        raise UserError(f"no demonstrator of {environment.name} ships; leave out --against to see the policy alone.")
-    if command.against and command.against not in shipped:
-        raise unknown(f"demonstrator of {environment.name}", command.against, shipped)
-    source = policy.provenance.get("data", {}).get("provenance", {})
-    learned = source.get("demonstrator") if source.get("environment") == environment.name else None
-    name = next((name for name in (command.against, learned, "ppo") if name in shipped), None)
-    if name is None:
-        return []
-    measured = environments.returns().get(environment.name, {}).get("demonstrators", {})
-    sampled = command.sampled and "sampled" in measured.get(name, ("sampled",))  # dqn only ever acts greedily
-    return [Player(f"{name} demonstrator", demonstrators.get(prefix + name), greedy=not sampled)]
-
-
-def _result(command: Command, players: "list[Player]", made: Any) -> dict[str, Any]:
+def facts(film: "Film") -> dict[str, Any]:
+    """A film as plain values."""
     return {
-        "file": str(command.out),
-        "bytes": len(made.content),
-        "seconds": made.cut.seconds,
-        "speed": round(made.cut.speed, 2),
-        "every": made.cut.every,
-        "environment": command.env,
-        "seed": command.seed,
+        "bytes": len(film.content),
+        "seconds": film.cut.seconds,
+        "speed": round(film.cut.speed, 2),
+        "every": film.cut.every,
+        "environment": film.environment,
+        "seed": film.seed,
         "players": [
-            {
-                "name": player.name,
-                "mode": player.mode,
-                "return": episode.total,
-                "steps": episode.steps,
-            }
-            for player, episode in zip(players, made.episodes, strict=True)
+            {"name": player.name, "mode": player.mode, "return": episode.total, "steps": episode.steps}
+            for player, episode in zip(film.players, film.episodes, strict=True)
         ],
     }

@@ -30,7 +30,6 @@ from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.environments.icu_sepsis import (
     ACTIONS,
     DEATH,
-    ICU_SEPSIS,
     LEAST,
     STATES,
     SURVIVAL,
@@ -39,6 +38,7 @@ from sbil.environments.icu_sepsis import (
     steps,
     tables,
 )
+from sbil.environments.icu_sepsis import ENVIRONMENT as ICU_SEPSIS
 from sbil.errors import UserError, unknown
 from sbil.evaluation import Policies, call, play
 from sbil.evaluation.baselines import PREVIOUS

@@ -21,6 +21,11 @@ def names() -> list[str]:
     return sorted(path.name for path in folder().iterdir() if path.is_dir())
 
 
+def of(environment: str) -> list[str]:
+    """The demonstrators of an environment, for instance dqn and ppo."""
+    return [name.removeprefix(f"{environment}-") for name in names() if name.startswith(f"{environment}-")]
+
+
 def get(name: str) -> Policy:
     """The demonstrator called `name`, for instance CartPole-v1-ppo."""
     if name not in names():
@@ -34,4 +39,4 @@ def fingerprint(name: str) -> str:
     return hashlib.sha256((folder() / name / WEIGHTS).read_bytes()).hexdigest()
 
 
-__all__ = ["MODES", "collect", "fingerprint", "folder", "get", "names"]
+__all__ = ["MODES", "collect", "fingerprint", "folder", "get", "names", "of"]

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.environments import Environment, HostEnvironment, must_fit
+from sbil.environments import must_fit
+from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError
 from sbil.evaluation.live import choose, seeds
 from sbil.keys import named
@@ -19,7 +20,7 @@ from sbil.training import stack
 
 
 def collect(
-    environment: Environment | HostEnvironment,
+    environment: JaxEnvironment | HostEnvironment,
     policy: Policy,
     trajectories: int,
     seed: int,
@@ -55,7 +56,7 @@ def collect(
 
 
 @lru_cache(maxsize=16)
-def _program(environment: Environment, greedy: bool) -> Any:
+def _program(environment: JaxEnvironment, greedy: bool) -> Any:
     def episode(network: Any, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
         def step(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, Array, Array]]:
             observation = environment.observe(state)

@@ -26,8 +26,8 @@ from sbil import environments
 from sbil.algorithms.base import change, parse, settings_of
 from sbil.checkpoint import Checkpoint
 from sbil.demonstrators.ppo import PPOConfig, Rollout, act, acting, begin, learn
+from sbil.environments.host import atari, lockstep
 from sbil.errors import UserError, program, unknown
-from sbil.host import atari, lockstep
 from sbil.networks import Network
 from sbil.policy import Policy
 

@@ -1,34 +1,46 @@
-"""Environments to score finished policies in, and what a random policy and the demonstrators reach there."""
+"""Environments in which finished policies play, and the returns that were measured there.
 
+Each file of this folder that defines an environment holds it as ENVIRONMENT; `known` finds them. Worker processes
+import this package and must start without JAX, so nothing heavy is imported at the top.
+"""
+
+import importlib
 import json
+import pkgutil
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sbil.dataset import Spec
-from sbil.environments.acrobot import ACROBOT
-from sbil.environments.base import Environment, HostEnvironment, Task
-from sbil.environments.beam_rider import BEAM_RIDER
-from sbil.environments.cartpole import CARTPOLE
-from sbil.environments.gymnasium_task import LUNAR_LANDER, from_gymnasium, registry
-from sbil.environments.icu_sepsis import ICU_SEPSIS
 from sbil.errors import UserError, unknown
 
-ENVIRONMENTS: dict[str, Environment | HostEnvironment] = {
-    env.name: env for env in (CARTPOLE, ACROBOT, LUNAR_LANDER, BEAM_RIDER, ICU_SEPSIS)
-}
+if TYPE_CHECKING:
+    from sbil.dataset import Spec
+    from sbil.environments.base import Environment, HostEnvironment, JaxEnvironment
+
+# The order of lists. A file that is not named here comes after these, by name.
+ORDER = ("cartpole", "acrobot", "lunar_lander", "beam_rider", "icu_sepsis")
 
 
-def get(name: str) -> Environment | HostEnvironment:
-    """The environment called `name`: one of ENVIRONMENTS, or one registered with gymnasium where that is installed."""
-    if name in ENVIRONMENTS:
-        return ENVIRONMENTS[name]
+@cache
+def known() -> "dict[str, JaxEnvironment | HostEnvironment]":
+    """The environments of this folder, by name."""
+    files = [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in (*ORDER, *sorted({*files} - {*ORDER}))]
+    found = [module.ENVIRONMENT for module in modules if hasattr(module, "ENVIRONMENT")]
+    return {environment.name: environment for environment in found}
+
+
+def get(name: str) -> "JaxEnvironment | HostEnvironment":
+    """The environment called `name`: a known one, or one that is registered with gymnasium."""
+    if name in known():
+        return known()[name]
+    from sbil.environments.registered import from_gymnasium, registry
+
     others = registry()
-    if name not in others and (not others or get_close_matches(name, ENVIRONMENTS)):
-        wrong = unknown("environment", name, ENVIRONMENTS)
+    if name not in others and (not others or get_close_matches(name, known())):
         more = "" if others else ' Others need gymnasium: pip install "sbil[envs]".'
-        raise UserError(f"{wrong}{more}")
+        raise UserError(f"{unknown('environment', name, known())}{more}")
     return from_gymnasium(name)
 
 
@@ -37,10 +49,10 @@ def require(name: str) -> None:
     get(name).check()
 
 
-def must_fit(environment: Task, policy: Spec) -> None:
-    """Refuse a policy that is not made for what an environment shows and takes."""
+def must_fit(environment: "Environment", policy: "Spec") -> None:
+    """Refuse a policy that is made for other observations or actions than those of the environment."""
 
-    def seen(spec: Spec) -> str:
+    def seen(spec: "Spec") -> str:
         shape = spec.observation_shape
         return f"{shape[0]} numbers" if len(shape) == 1 else f"images of {' x '.join(map(str, shape))}"
 
@@ -74,4 +86,4 @@ def scale(environment: str, demonstrator: str, mode: str) -> tuple[float, float]
     return measured["random network"]["mean"], measured["demonstrators"][demonstrator][mode]["mean"]
 
 
-__all__ = ["ENVIRONMENTS", "Environment", "HostEnvironment", "get", "must_fit", "require", "returns", "scale"]
+__all__ = ["get", "known", "must_fit", "require", "returns", "scale"]

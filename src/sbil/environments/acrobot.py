@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil.dataset import Spec
-from sbil.environments.base import Environment
+from sbil.environments.base import JaxEnvironment
 
 GRAVITY = 9.8
 LENGTH = 1.0  # of the first link; masses are 1, centres of mass half-way, moments of inertia 1
@@ -77,7 +77,7 @@ def step(state: AcrobotState, action: Int[Array, ""]) -> tuple[AcrobotState, Flo
     return state, jnp.where(terminal, 0.0, -1.0).astype(state.dtype), terminal
 
 
-ACROBOT = Environment(
+ENVIRONMENT = JaxEnvironment(
     name="Acrobot-v1",
     spec=Spec((6,), 3),
     time_limit=500,

@@ -2,9 +2,9 @@
 
 from sbil.dataset import Spec
 from sbil.environments.base import HostEnvironment
-from sbil.host import atari
+from sbil.environments.host import atari
 
-BEAM_RIDER = HostEnvironment(
+ENVIRONMENT = HostEnvironment(
     name=atari.BEAM_RIDER,
     spec=Spec((atari.SIZE, atari.SIZE, atari.STACK), 9),
     time_limit=atari.FRAMES // atari.SKIP,

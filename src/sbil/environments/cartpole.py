@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil.dataset import Spec
-from sbil.environments.base import Environment
+from sbil.environments.base import JaxEnvironment
 
 GRAVITY = 9.8
 POLE_MASS = 0.1
@@ -43,7 +43,7 @@ def step(state: CartPoleState, action: Int[Array, ""]) -> tuple[CartPoleState, F
     return state, jnp.ones((), state.dtype), terminal
 
 
-CARTPOLE = Environment(
+ENVIRONMENT = JaxEnvironment(
     name="CartPole-v1",
     spec=Spec((4,), 2),
     time_limit=500,

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil.dataset import Spec
-from sbil.environments.base import Environment
+from sbil.environments.base import JaxEnvironment
 from sbil.errors import UserError
 from sbil.networks import MLP, Dense
 from sbil.policy import Policy
@@ -114,10 +114,10 @@ def clinicians() -> Policy:
     logits = jnp.log(jnp.maximum(jnp.asarray(tables().clinicians, jnp.float32), LEAST))
     network = MLP((Dense(logits, jnp.zeros(ACTIONS)),), "elu")
     provenance = {"environment": NAME, "algorithm": "clinicians' policy of the package icu-sepsis"}
-    return Policy(network, ICU_SEPSIS.observation_names, ICU_SEPSIS.action_names, provenance=provenance)
+    return Policy(network, ENVIRONMENT.observation_names, ENVIRONMENT.action_names, provenance=provenance)
 
 
-ICU_SEPSIS = Environment(
+ENVIRONMENT = JaxEnvironment(
     name=NAME,
     spec=Spec((STATES,), ACTIONS),
     time_limit=500,

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil import devices
-from sbil.environments import Environment, HostEnvironment
+from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError
 from sbil.networks import in_float32
 
@@ -30,7 +30,7 @@ def call(network: Any, observations: Array) -> Array:
 
 
 def play(
-    environment: Environment | HostEnvironment,
+    environment: JaxEnvironment | HostEnvironment,
     policies: Policies,
     key: PRNGKeyArray,
     episodes: int = 300,
@@ -63,7 +63,7 @@ def seeds(keys: PRNGKeyArray, episodes: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _program(environment: Environment, logits: Callable[..., Any], episodes: int, greedy: bool, mesh: Mesh) -> Any:
+def _program(environment: JaxEnvironment, logits: Callable[..., Any], episodes: int, greedy: bool, mesh: Mesh) -> Any:
     every = jax.vmap(lambda parameters, key: _play(environment, logits, parameters, key, episodes, greedy))
     sharded = jax.shard_map(every, mesh=mesh, in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
     return jax.jit(sharded)
@@ -76,7 +76,7 @@ class _Episode(NamedTuple):
 
 
 def _play(
-    environment: Environment,
+    environment: JaxEnvironment,
     logits: Callable[..., Any],
     parameters: Any,
     key: PRNGKeyArray,

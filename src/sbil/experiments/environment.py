@@ -18,6 +18,7 @@ from sbil import algorithms, demonstrators, environments
 from sbil.algorithms.base import cross_entropy
 from sbil.dataset import Dataset, Pool, Rows, Spec, capacity_for, make_dataset, padded, spec_of
 from sbil.demonstrations import Demonstrations
+from sbil.environments.base import JaxEnvironment
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
 from sbil.experiments.task import Prepared, Run, Task, at_least
@@ -107,7 +108,7 @@ class EnvironmentTask(Task):
         _ = self.scale  # refuses a mode that was never measured
         expert = demonstrators.fingerprint(f"{self.environment}-{self.demonstrator}")
         # Earlier versions rounded demonstrations and play on a GPU.
-        rounding = ["demonstrations in float32"] * isinstance(environment, environments.Environment)
+        rounding = ["demonstrations in float32"] * isinstance(environment, JaxEnvironment)
         return [expert, pool, FOLDS, *rounding]
 
     def require(self, methods: Sequence["Method"]) -> None:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from sbil import demonstrators, environments, files
-from sbil.environments import Environment, HostEnvironment
+from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import program
 from sbil.evaluation import Policies, call, play
 from sbil.keys import named
@@ -28,7 +28,7 @@ from sbil.training import stack
 EPISODES, GAMES = 1000, 100  # where observations are images, games
 
 
-Task = Environment | HostEnvironment
+Task = JaxEnvironment | HostEnvironment
 
 
 def episodes_of(environment: Task) -> int:
@@ -147,7 +147,7 @@ def write(measured: dict[str, Any]) -> None:
 def main() -> None:
     """Measure the environments named, or all; write the registry after every part, and the cards."""
     only_missing = "--missing" in sys.argv
-    asked = [word for word in sys.argv[1:] if word != "--missing"] or list(environments.ENVIRONMENTS)
+    asked = [word for word in sys.argv[1:] if word != "--missing"] or list(environments.known())
     measured = dict(environments.returns())
     for name in asked:
         for place, measure in parts(environments.get(name)):

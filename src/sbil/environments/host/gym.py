@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from sbil.environments.base import Played, Recorded
+from sbil.environments.host import workers
+from sbil.environments.host.lockstep import BLOCK
+from sbil.environments.host.messages import Message
 from sbil.errors import UserError
-from sbil.host import workers
-from sbil.host.lockstep import BLOCK
-from sbil.host.messages import Message
-from sbil.host.played import Played, Recorded
 from sbil.networks import MLP
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Array
 
 from sbil.dataset import stacked
+from sbil.environments.base import Played, Recorded
+from sbil.environments.host.workers import cores
 from sbil.errors import UserError
-from sbil.host.played import Played, Recorded
-from sbil.host.workers import cores
 
 BEAM_RIDER = "BeamRiderNoFrameskip-v4"
 ROM = "beam_rider"

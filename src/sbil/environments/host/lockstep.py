@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sbil.environments.base import Recorded
+from sbil.environments.host.forward import Layers, forward
 from sbil.errors import UserError
-from sbil.host.forward import Layers, forward
-from sbil.host.played import Recorded
 
 BLOCK = 50  # episodes in a unit, at most
 STREAM = 0x5B11  # sets the stream of actions apart from the environment's own, which has the same seed

@@ -1,4 +1,4 @@
-"""Environments of gymnasium, played in worker processes: LunarLander, and any other that sbil can read."""
+"""Any environment that is registered with gymnasium, played in worker processes."""
 
 from difflib import get_close_matches
 from functools import cache, partial
@@ -6,27 +6,8 @@ from typing import Any
 
 from sbil.dataset import Spec
 from sbil.environments.base import HostEnvironment
+from sbil.environments.host import gym, lockstep
 from sbil.errors import UserError, unknown
-from sbil.host import gym, lockstep
-
-LUNAR_LANDER = HostEnvironment(
-    name="LunarLander-v3",
-    spec=Spec((8,), 4),
-    time_limit=1000,
-    observation_names=(
-        "x position",
-        "y position",
-        "x velocity",
-        "y velocity",
-        "angle",
-        "angular velocity",
-        "left leg contact",
-        "right leg contact",
-    ),
-    action_names=("nothing", "left engine", "main engine", "right engine"),
-    play=partial(gym.play, "LunarLander-v3"),
-    check=partial(lockstep.check, "LunarLander-v3"),
-)
 
 
 @cache

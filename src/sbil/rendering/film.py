@@ -16,9 +16,9 @@ import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from sbil.environments.base import Task
+from sbil.environments.base import Environment
 from sbil.errors import UserError
-from sbil.evaluation.stage import Episode, Player, play, simulator_for
+from sbil.rendering.stage import Episode, Player, number, play, simulator_for
 
 SHORTEST, LONGEST = 1.0, 60.0  # seconds of film
 FASTEST = 25.0  # frames of film a second
@@ -52,14 +52,19 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Film:
-    """A finished film: the GIF, the episodes in it and how it was cut."""
+    """A finished film: the GIF, who plays in it from which seed, their episodes, and how it was cut."""
 
     content: bytes
-    episodes: list[Episode]
+    environment: str
+    seed: int
+    players: list[Player]
+    episodes: list[Episode]  # one per player
     cut: Cut
 
 
-def film(task: Task, players: Sequence[Player], seed: int, seconds: float, progress: Progress | None = None) -> Film:
+def make_film(
+    environment: Environment, players: Sequence[Player], seed: int, seconds: float, progress: Progress | None = None
+) -> Film:
     """Play one episode of each player from `seed` and make a GIF of them that lasts at most `seconds`."""
     if not SHORTEST <= seconds <= LONGEST:
         raise UserError(f"a film lasts from {SHORTEST:g} to {LONGEST:g} seconds; got {seconds:g}.")
@@ -73,16 +78,19 @@ def film(task: Task, players: Sequence[Player], seed: int, seconds: float, progr
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the simulators' packages warn about each other when imported
-        episodes = [play(task, player, seed, phase(i, f"{player.name} plays")) for i, player in enumerate(players)]
+        episodes = [
+            play(environment, player, seed, phase(i, f"{player.name} plays")) for i, player in enumerate(players)
+        ]
         rate, longest = episodes[0].rate, max(episode.steps for episode in episodes)
         cut = cut_to(seconds, longest, rate)
         pictures = [
-            _pictures(task, seed, episode, cut, phase(len(players) + i, f"{player.name} is filmed"))
+            _pictures(environment, seed, episode, cut, phase(len(players) + i, f"{player.name} is filmed"))
             for i, (player, episode) in enumerate(zip(players, episodes, strict=True))
         ]
     panels = [Panel(player, episode, shown) for player, episode, shown in zip(players, episodes, pictures, strict=True)]
-    footer = _lines(f"{task.name}, seed {seed}", str(cut), sum(panel.pictures[0].width for panel in panels))
-    return Film(_gif(panels, cut, footer, phase(2 * len(players), "drawing")), episodes, cut)
+    footer = _lines(f"{environment.name}, seed {seed}", str(cut), sum(panel.pictures[0].width for panel in panels))
+    content = _gif(panels, cut, footer, phase(2 * len(players), "drawing"))
+    return Film(content, environment.name, seed, list(players), episodes, cut)
 
 
 def cut_to(seconds: float, steps: int, rate: float) -> Cut:
@@ -96,15 +104,17 @@ def cut_to(seconds: float, steps: int, rate: float) -> Cut:
     return Cut(every, frames, duration, last, every / rate * 1000 / duration)
 
 
-def _pictures(task: Task, seed: int, episode: Episode, cut: Cut, progress: Callable[[float], None]) -> list[Any]:
+def _pictures(
+    environment: Environment, seed: int, episode: Episode, cut: Cut, progress: Callable[[float], None]
+) -> list[Any]:
     """The frames of an episode at the steps shown, its end always among them."""
-    simulator = simulator_for(task, filming=True)
+    simulator = simulator_for(environment, filming=True)
     try:
         simulator.reset(seed)
         shown = [_fitted(simulator.picture())]
         for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True), 1):
             if simulator.step(int(action))[1] != reward:
-                raise RuntimeError(f"{task.name} did not repeat itself when filmed (step {step}, seed {seed})")
+                raise RuntimeError(f"{environment.name} did not repeat itself when filmed (step {step}, seed {seed})")
             picture = simulator.picture()  # of every step: exhaust fumes grow old by being drawn
             if step % cut.every == 0 or step == episode.steps:
                 shown.append(_fitted(picture))
@@ -134,13 +144,8 @@ class Panel(NamedTuple):
         steps = min(index * every, self.episode.steps)
         picture = self.pictures[min(index, len(self.pictures) - 1)]
         if steps == self.episode.steps:
-            return picture, f"done: return {number(self.episode.total)} in {steps} steps"
+            return picture, f"done: return {self.episode}"
         return picture, f"step {steps}, return {number(float(self.episode.rewards[:steps].sum()))}"
-
-
-def number(value: float) -> str:
-    """A return for people: 500, -81.3."""
-    return f"{value:.1f}".removesuffix(".0")
 
 
 def _gif(panels: Sequence[Panel], cut: Cut, footer: Sequence[str], progress: Callable[[float], None]) -> bytes:

@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 import numpy as np
 
+from sbil.environments.base import Recorded
+from sbil.environments.host import lockstep
+from sbil.environments.host.messages import Message, receive, send
 from sbil.errors import UserError
-from sbil.host import lockstep
-from sbil.host.messages import Message, receive, send
-from sbil.host.played import Recorded
 
 
 def main() -> None:

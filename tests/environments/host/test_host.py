@@ -14,12 +14,12 @@ import pytest
 import simulators
 
 from sbil import environments
-from sbil.environments.gymnasium_task import from_gymnasium
+from sbil.environments.host import gym, workers
+from sbil.environments.host.forward import forward
+from sbil.environments.host.lockstep import BLOCK
+from sbil.environments.registered import from_gymnasium
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
-from sbil.host import gym, workers
-from sbil.host.forward import forward
-from sbil.host.lockstep import BLOCK
 from sbil.networks import mlp
 from sbil.training import stack
 
@@ -297,7 +297,8 @@ def run(code, **options):
 
 
 def test_workers_have_no_jax():
-    done = run("import sys; import sbil.host.worker, sbil.host.workers, gymnasium; print('jax' in sys.modules)")
+    modules = "sbil.environments.host.worker, sbil.environments.host.workers, gymnasium"
+    done = run(f"import sys; import {modules}; print('jax' in sys.modules)")
     assert done.stdout.split() == ["False"]
 
 
@@ -305,8 +306,8 @@ def test_workers_have_no_jax():
 SCRIPT = """
 import os, sys, threading, time
 import numpy as np
-from sbil.host import workers
-from sbil.host.messages import Message
+from sbil.environments.host import workers
+from sbil.environments.host.messages import Message
 
 def unit(name, spec=None):
     header = {"name": name, "spec": spec, "path": sys.path, "activation": "elu", "greedy": True, "record": False}

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
-from sbil.environments.base import Task
+from sbil.environments.base import Environment
+from sbil.environments.host import atari, lockstep
 from sbil.errors import UserError
-from sbil.host import atari, lockstep
 
 
 class Actor(Protocol):
@@ -40,7 +40,10 @@ class Episode(NamedTuple):
 
     actions: np.ndarray  # [T]
     rewards: np.ndarray  # [T], float64
-    rate: float  # steps a second at real speed
+    rate: float  # steps per second at real speed
+
+    def __str__(self) -> str:
+        return f"{number(self.total)} in {self.steps} steps"
 
     @property
     def steps(self) -> int:
@@ -51,15 +54,22 @@ class Episode(NamedTuple):
         return float(self.rewards.sum())
 
 
-def play(task: Task, player: Player, seed: int, progress: Callable[[float], None] | None = None) -> Episode:
-    """One episode; it depends on the player and the seed alone."""
+def number(value: float) -> str:
+    """A return for people: 500, -81.3."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def play(
+    environment: Environment, player: Player, seed: int, progress: Callable[[float], None] | None = None
+) -> Episode:
+    """Play one episode, which depends on the player and the seed alone."""
     rng = np.random.default_rng(seed)
-    simulator = simulator_for(task, filming=False)
+    simulator = simulator_for(environment, filming=False)
     try:
         observation, over = simulator.reset(seed), False
         actions: list[int] = []
         rewards: list[float] = []
-        while not over and len(actions) < task.time_limit:
+        while not over and len(actions) < environment.time_limit:
             if player.greedy:
                 action = int(player.policy.act(observation))
             else:
@@ -69,7 +79,7 @@ def play(task: Task, player: Player, seed: int, progress: Callable[[float], None
             actions.append(action)
             rewards.append(reward)
             if progress and len(actions) % 20 == 0:
-                progress(len(actions) / task.time_limit)
+                progress(len(actions) / environment.time_limit)
     finally:
         simulator.close()
     return Episode(np.array(actions), np.array(rewards, np.float64), simulator.rate)
@@ -86,12 +96,12 @@ class Simulator(Protocol):
     def close(self) -> None: ...
 
 
-def simulator_for(task: Task, filming: bool) -> Simulator:
+def simulator_for(environment: Environment, filming: bool) -> Simulator:
     """The simulator of a task; for filming, one that draws."""
     try:
-        return _Atari(filming) if task.name == atari.BEAM_RIDER else _Gymnasium(task.name, filming)
+        return _Atari(filming) if environment.name == atari.BEAM_RIDER else _Gymnasium(environment.name, filming)
     except ImportError as error:
-        raise _missing(task.name, error) from None
+        raise _missing(environment.name, error) from None
 
 
 def _missing(name: str, error: Exception) -> UserError:

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, cast
 
+from sbil.environments.host.messages import Message, receive, send
 from sbil.errors import UserError
-from sbil.host.messages import Message, receive, send
 
 VARIABLE = "SBIL_WORKERS"
 # A worker looks for modules where its parent does.
-PROGRAM = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from sbil.host.worker import main; main()"
+PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from sbil.environments.host.worker import main; main()"
+)
 # The workers are the parallelism: threads inside them would only fight for the same cores.
 ONE_THREAD = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS"), "1"

@@ -9,7 +9,7 @@ import pytest
 
 from sbil import demonstrators, environments
 from sbil.dataset import as_inputs, make_pool
-from sbil.host import atari
+from sbil.environments.host import atari
 from sbil.networks import policy_network
 from sbil.policy import Policy
 from sbil.training import stack
