@@ -22,9 +22,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 pages: $(VENV)/.dev
-	$(BIN)/python results/publish.py --check
-	$(BIN)/python results/remedies.py --check
-	$(BIN)/python results/rounding.py --check
+	$(BIN)/python -m studies.publish --check
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks all

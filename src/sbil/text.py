@@ -1,6 +1,6 @@
-"""Counts in words."""
+"""Counts in words, and rows as a Markdown table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -20,3 +20,10 @@ def over(resampled: Mapping[str, Any]) -> str:
     if count == 1:
         return f"no interval, because there is only one {unit} to resample"
     return f"95 % interval over {counted(count, unit) if count else plural(unit)}"
+
+
+def markdown_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> str:
+    """Return rows as a Markdown table. The first row is the head; `numbers` aligns all but the first column right."""
+    head, *body = rows
+    rule = ["---", *["---:" if numbers else "---"] * (len(head) - 1)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, rule, *body))

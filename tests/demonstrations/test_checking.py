@@ -7,9 +7,9 @@ import shlex
 import numpy as np
 import polars as pl
 import pytest
+from tables import ROLES, in_process
 
 from sbil.demonstrations import Column, Schema, check, quality, read, reader_process, save
-from tables import ROLES, in_process
 
 
 @pytest.fixture(autouse=True)

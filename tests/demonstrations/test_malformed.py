@@ -9,10 +9,10 @@ import zipfile
 import numpy as np
 import polars as pl
 import pytest
+from tables import GOOD, ROLES, in_process
 
 from probes import refused
 from sbil.demonstrations import Column, Schema, check, read, read_observations, reader_process
-from tables import GOOD, ROLES, in_process
 
 SECRET = "Quasimodo"  # stands in cells; no message may quote it
 

@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tables import GOOD, ROLES, assert_same, in_process
 
 import sbil
 from sbil.demonstrations import Column, Schema, read, read_observations, reader_process
 from sbil.errors import UserError
-from tables import GOOD, ROLES, assert_same, in_process
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import shutil
 
 import pytest
-from handmade import BASE, result
 
+from handmade import BASE, result
 from sbil.experiments import Result
 
 QUIET = ("--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run")

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from handmade import BASE, made, result
 
+from handmade import BASE, made, result
 from sbil.errors import UserError
 from sbil.experiments import store
 from sbil.reports import compare, figures, folder, page, paper, tables, verdict, ways

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from browsing import CONTRAST, FOCUS, NAMELESS, expand
-from handmade import made
 
+from handmade import made
 from sbil.reports import clinical, page, tables
 from sbil.reports.names import MAIN
 from sbil.statistics import estimate

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from handmade import BASE, result
 from matplotlib.colors import to_rgb
 
+from handmade import BASE, result
 from sbil.errors import UserError
 from sbil.experiments import Result
 from sbil.reports import figures, paper

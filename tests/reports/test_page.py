@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from handmade import made
 
+from handmade import made
 from sbil.cli import main, parse
 from sbil.experiments import store
 from sbil.reports import compare, page, page_data, ways

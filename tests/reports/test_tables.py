@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from handmade import BASE, result
 
+from handmade import BASE, result
 from sbil import statistics
 from sbil.errors import UserError
 from sbil.experiments import Method, Result

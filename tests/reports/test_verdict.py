@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from handmade import made
 from hypothesis import given
 from hypothesis import strategies as st
 
+from handmade import made
 from sbil.reports.names import NAMES
 from sbil.reports.verdict import baselines, comparisons, sentences
 

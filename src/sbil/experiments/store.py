@@ -92,7 +92,7 @@ def sealed(table: pl.DataFrame) -> bytes:
     """A table as such a file."""
     content = io.BytesIO()
     notes = {"format": FORMAT, "checksum": MARK + UNSIGNED}
-    table.write_parquet(content, compression="zstd", compression_level=9, metadata=notes)
+    table.write_parquet(content, compression="zstd", compression_level=19, data_page_size=2**24, metadata=notes)
     whole = content.getvalue()
     return whole.replace((MARK + UNSIGNED).encode(), (MARK + hashlib.sha256(whole).hexdigest()).encode())
 

@@ -1,7 +1,7 @@
 """What cells say beside each other: rows of statistics, paired differences from a baseline, and many cells at once."""
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from sbil.reports.names import place_of
 from sbil.statistics import Interval, estimate, sign_flip
 
 FEWEST_DRAWS = 6  # with fewer the signs of no difference give p < 0.05
+Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -30,11 +31,11 @@ def two_lines(setting: str) -> list[str]:
     return setting.split(", ", 1)
 
 
-def grouped(results: Sequence[Result], key: Callable[[Result], Key]) -> dict[Key, list[Result]]:
-    """Results by what `key` says of them, in the order in which they come."""
-    groups: dict[Key, list[Result]] = {}
-    for result in results:
-        groups.setdefault(key(result), []).append(result)
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Group items (results, rows) by their key, in the order in which they come."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
     return groups
 
 

@@ -1,12 +1,13 @@
-"""How the demonstrators for LunarLander and BeamRider were trained: PPO (Schulman et al. 2017) in JAX.
+"""Trains the demonstrators of LunarLander and BeamRider with PPO (Schulman et al. 2017) in JAX.
 
     pip install "sbil[envs]"
-    python -m sbil.demonstrators.train_ppo LunarLander-v3 --out demonstrators/
+    python -m studies.train_ppo LunarLander-v3 --out demonstrators/
 
-The games are those that policies are scored in, but for what helps training: of BeamRider, rewards are clipped to their
-sign and the loss of a life counts as an end; of LunarLander, rewards are a twentieth. Games play in two groups: while
-the network looks at one, the other moves. Training that was interrupted, or that was asked for fewer decisions, is
-taken up from its checkpoint.
+The games are those in which policies are scored, with two changes that help training. BeamRider: rewards are clipped
+to their sign, and the loss of a life counts as an end. LunarLander: rewards are divided by 20.
+
+Games play in two groups: the network looks at one group while the other moves. A training that was interrupted
+continues from its checkpoint. So does a training that was asked for fewer decisions before.
 """
 
 import time
@@ -25,11 +26,11 @@ from jaxtyping import Array, PRNGKeyArray
 from sbil import environments
 from sbil.algorithms.base import change, parse, settings_of
 from sbil.checkpoint import Checkpoint
-from sbil.demonstrators.ppo import PPOConfig, Rollout, act, acting, begin, learn
 from sbil.environments.host import atari, lockstep
 from sbil.errors import UserError, program, unknown
 from sbil.networks import Network
 from sbil.policy import Policy
+from studies.ppo import PPOConfig, Rollout, act, acting, begin, learn
 
 GROUPS = 2
 SETTINGS = {
@@ -44,13 +45,13 @@ SETTINGS = {
         trace=0.95,
         clip=0.1,
         hidden=(256, 256),
-        sharpness=2.0,  # fewer slips than PPO's own draws, and games still differ, which without chance they hardly do
+        sharpness=2.0,  # fewer slips than PPO's own draws; without any chance all games would be alike
     ),
 }
 
 
 class Group(Protocol):
-    """Some of the games under way."""
+    """Some of the games that are being played."""
 
     seen: np.ndarray
     finished: list[float]  # scores of whole games
@@ -59,7 +60,7 @@ class Group(Protocol):
         """Let the games move."""
 
     def receive(self) -> tuple[np.ndarray, np.ndarray]:
-        """(rewards to learn from, what counts as an end); `seen` is what they show now."""
+        """Return (rewards to learn from, what counts as an end); `seen` is what the games show now."""
 
 
 class Atari:
@@ -119,7 +120,7 @@ GROUP: dict[str, Callable[[int, int], Group]] = {"LunarLander-v3": Lander, atari
 def collect(
     network: Network, groups: list[Group], key: PRNGKeyArray, steps: int
 ) -> tuple[tuple[Rollout, ...], tuple[Array, ...]]:
-    """A round of play: (what each group collected, the values where it stopped)."""
+    """Play one round. Return (what each group collected, the values where it stopped)."""
     columns: list[list[list[Any]]] = [[[] for _ in Rollout._fields] for _ in groups]
 
     def decide(number: int, group: Group, kept: list[list[Any]], time: int) -> None:
@@ -146,7 +147,7 @@ def collect(
 def train(
     environment: str, settings: PPOConfig, checkpoint: Checkpoint, seconds: float, say: Callable[[str], None]
 ) -> tuple[Network, int]:
-    """(the network, the decisions made); stops early when `seconds` are over."""
+    """Return (the network, the number of decisions). Training stops early when `seconds` are over."""
     spec = environments.get(environment).spec
     rounds = settings.decisions // (settings.games * settings.steps)
     gradients = rounds * settings.epochs * settings.games * settings.steps // settings.batch
@@ -193,13 +194,13 @@ class Command:
     out: Path
     """Folder in which the policy folder ENVIRONMENT-ppo is written."""
     set: tuple[str, ...] = ()
-    """Settings changed, as name=value: decisions=1000000."""
+    """Settings to change, as name=value: decisions=1000000."""
     seconds: float = float("inf")
-    """Stop after so many seconds; the next call goes on."""
+    """Stop after this many seconds; the next call continues."""
 
 
 def changed(settings: PPOConfig, words: tuple[str, ...]) -> PPOConfig:
-    """Settings changed as name=value."""
+    """Return settings with changes given as name=value."""
     new = change(settings, parse(PPOConfig, words))
     if new.games % GROUPS or new.epochs * new.games * new.steps % new.batch:
         raise UserError(f"games must be even, and batch {new.batch} divide epochs x games x steps.")
@@ -208,13 +209,13 @@ def changed(settings: PPOConfig, words: tuple[str, ...]) -> PPOConfig:
 
 def main() -> None:
     """Train, export, and say where."""
-    command = tyro.cli(Command, prog="python -m sbil.demonstrators.train_ppo")
+    command = tyro.cli(Command, prog="python -m studies.train_ppo")
     if command.environment not in SETTINGS:
         raise unknown("environment to train in", command.environment, SETTINGS)
     settings = changed(SETTINGS[command.environment], command.set)
     command.out.mkdir(parents=True, exist_ok=True)
     folder = command.out / f"{command.environment}-ppo"
-    # More decisions than before continue a training: the learning rate falls on a flatter line from then on.
+    # Asking for more decisions than before continues a training; the learning rate then falls more slowly.
     checkpoint = Checkpoint.beside(folder, {**settings_of(settings), "decisions": 0, "sharpness": 0})
     say = lambda text: print(text, flush=True)  # noqa: E731
     network, decisions = train(command.environment, settings, checkpoint, command.seconds, say)
@@ -222,7 +223,7 @@ def main() -> None:
     provenance = {
         "environment": task.name,
         "algorithm": "ppo",
-        "trained_by": "sbil.demonstrators.train_ppo",
+        "trained_by": "studies.train_ppo",
         **settings_of(settings),
         "decisions_made": decisions,
     }

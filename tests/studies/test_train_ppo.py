@@ -6,14 +6,14 @@ import numpy as np
 import optax
 import pytest
 
-from sbil import demonstrators, environments
+from sbil import environments
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Spec
-from sbil.demonstrators import train_ppo
-from sbil.demonstrators.ppo import Rollout, act, acting, advantages, begin, learn, look
-from sbil.demonstrators.train_ppo import SETTINGS, changed, train
 from sbil.environments.host import lockstep
 from sbil.errors import UserError
+from studies import train_ppo
+from studies.ppo import Rollout, act, acting, advantages, begin, learn, look
+from studies.train_ppo import SETTINGS, changed, train
 
 TINY = changed(SETTINGS["LunarLander-v3"], ("games=4", "steps=8", "batch=16", "decisions=96"))
 
@@ -94,16 +94,3 @@ def test_a_training_is_taken_up_again(tmp_path):
 def test_settings_that_cannot_be_are_refused(word):
     with pytest.raises(UserError):
         changed(SETTINGS["LunarLander-v3"], (word,))
-
-
-def test_every_demonstrator_that_ships_is_measured_and_has_its_card():
-    for name in demonstrators.names():
-        environment, algorithm = name.rsplit("-", 1)
-        modes = environments.returns()[environment]["demonstrators"][algorithm]
-        card = (demonstrators.folder() / name / "README.md").read_text()
-        assert all(f"| {mode} | {found['mean']} |" in card for mode, found in modes.items())
-    lander = environments.returns()["LunarLander-v3"]["demonstrators"]["ppo"]["greedy"]
-    assert lander["mean"] >= 270
-    assert lander["episodes"] == 1000
-    rider = environments.returns()["BeamRiderNoFrameskip-v4"]["demonstrators"]["ppo"]
-    assert max(found["mean"] for found in rider.values()) >= 1624

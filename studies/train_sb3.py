@@ -1,10 +1,10 @@
-"""How the demonstrators that ship were trained: Stable-Baselines3, fixed seeds, exported to a policy folder.
+"""Trains the demonstrators of CartPole and Acrobot with Stable-Baselines3, and exports them to policy folders.
 
     pip install "sbil[experts]"
-    python -m sbil.demonstrators.train CartPole-v1 dqn --out demonstrators/
+    python -m studies.train_sb3 CartPole-v1 dqn --out demonstrators/
 
-Settings follow the RL Baselines3 Zoo; observation normalisation is left out, so that the policy reads what the
-environment shows. One thread and fixed seeds make a second training equal to the first on one machine.
+Settings follow the RL Baselines3 Zoo, without normalisation of observations: the policy reads what the environment
+shows. With one thread and fixed seeds, a second training on the same machine gives the same policy.
 """
 
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def schedule(value: Any) -> Any:
-    """A number, or "linear x": x times the share of training that is left."""
+    """Return a number, or for "linear x" a schedule: x times the share of training that is left."""
     if isinstance(value, str) and value.startswith("linear "):
         start = float(value.removeprefix("linear "))
         return lambda left: left * start
@@ -71,7 +71,7 @@ def schedule(value: Any) -> Any:
 
 
 def train(environment: str, algorithm: str) -> tuple[MLP, dict[str, Any]]:
-    """Train an agent; returns the network that acts and the settings used."""
+    """Train an agent. Return the network that acts and the settings used."""
     import stable_baselines3 as sb3
     import torch
     from stable_baselines3.common.env_util import make_vec_env
@@ -91,7 +91,7 @@ def train(environment: str, algorithm: str) -> tuple[MLP, dict[str, Any]]:
 
 
 def network(modules: Any, activation: str) -> MLP:
-    """The linear layers of a torch network as ours."""
+    """Copy the linear layers of a torch network into ours."""
     import torch
 
     linear = [module for module in modules if isinstance(module, torch.nn.Linear)]
@@ -113,7 +113,7 @@ class Command:
 
 def main() -> None:
     """Train, export, and say where."""
-    command = tyro.cli(Command, prog="python -m sbil.demonstrators.train")
+    command = tyro.cli(Command, prog="python -m studies.train_sb3")
     environment = environments.get(command.environment)
     acting, settings = train(command.environment, command.algorithm)
     provenance = {
@@ -128,4 +128,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    program("train", main)
+    program("train_sb3", main)

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-import sbil
 from cells import changed
 from sbil.algorithms.edm_robust import EDMRobustConfig
 from sbil.errors import UserError
-from sbil.experiments.remedies import FINAL, LISTS, SETTINGS, Options, cells, run
 from sbil.experiments.store import read_all
+from studies.pages import RESULTS
+from studies.remedies.study import FINAL, LISTS, SETTINGS, Run, cells, run
 
 CHOSEN = "edm_robust+weight=0/1"  # by each run
-RUNS = Path(sbil.__file__).parents[2] / "results" / "remedies"
+RUNS = RESULTS / "remedies"
 
 
 def test_every_method_has_28_cells_and_can_be_run():
-    wanted = cells(Options(Path()))
+    wanted = cells(Run(Path()))
     methods = [name for names in LISTS.values() for name in names]
     assert len(methods) == len(set(methods))
     assert len(wanted) == 28 * len(methods)
@@ -26,36 +26,36 @@ def test_every_method_has_28_cells_and_can_be_run():
 
 
 def test_the_final_cells_are_new():
-    final = cells(Options(Path(), methods=("final",), seed=1, episodes=300))
+    final = cells(Run(Path(), methods=("final",), seed=1, episodes=300))
     assert len(final) == 28 * len(FINAL)
     assert {cell.seed for cell in final} == {1}
     assert not {changed(cell, seed=0).fingerprint for cell in final[:3]} & {cell.fingerprint for cell in final[:3]}
 
 
 def test_every_state_is_shown_where_decisions_are_thinned_away():
-    shown = cells(Options(Path(), methods=("edm_robust",), every_state=True))
+    shown = cells(Run(Path(), methods=("edm_robust",), every_state=True))
     assert len(shown) == 4 * 5
     assert all(cell.thin > 1 and cell.every_state for cell in shown)
 
 
 def test_a_small_part_is_run_once(tmp_path, capsys):
     words = {"env": ("CartPole-v1",), "methods": ("bc",), "draws": 1, "initialisations": 1, "updates": 2, "episodes": 1}
-    run(Options(tmp_path, **words))
+    run(Run(tmp_path, **words))
     assert len(capsys.readouterr().out.splitlines()) == 8
-    run(Options(tmp_path, **words))
+    run(Run(tmp_path, **words))
     assert not capsys.readouterr().out
 
 
 def test_an_unknown_environment_is_refused():
     with pytest.raises(UserError, match="environment of the study"):
-        cells(Options(Path(), env=("Pong",)))
+        cells(Run(Path(), env=("Pong",)))
     with pytest.raises(UserError, match="demonstrator of the study"):
-        cells(Options(Path(), env=("Acrobot-v1",), demonstrators=("dqn:greedy",)))
+        cells(Run(Path(), env=("Acrobot-v1",), demonstrators=("dqn:greedy",)))
 
 
 def test_a_part_of_the_study_is_the_same_cells():
-    every = cells(Options(Path(), methods=("bc",)))
-    some = cells(Options(Path(), methods=("bc",), demonstrators=("dqn:greedy",), sizes=(3, 7)))
+    every = cells(Run(Path(), methods=("bc",)))
+    some = cells(Run(Path(), methods=("bc",), demonstrators=("dqn:greedy",), sizes=(3, 7)))
     assert some == [cell for cell in every if cell.demonstrator == "dqn" and cell.size in (3, 7)]
 
 
@@ -81,12 +81,12 @@ def test_published_runs_say_with_what_settings_they_were_made():
 def test_the_study_and_the_final_table_are_whole():
     found = read_all([RUNS / f"{environment}.parquet" for environment in SETTINGS])
     study = {str(r.cell) for r in found if r.cell.seed == 0}
-    assert study == {str(cell) for cell in cells(Options(Path()))}
+    assert study == {str(cell) for cell in cells(Run(Path()))}
     final = [r.cell for r in found if r.cell.seed == 1]
     once = [cell for cell in final if not cell.every_state]
-    wanted = cells(Options(Path(), methods=("final", CHOSEN), seed=1))
+    wanted = cells(Run(Path(), methods=("final", CHOSEN), seed=1))
     assert {str(cell) for cell in once} == {str(cell) for cell in wanted}
-    shown = cells(Options(Path(), methods=("edm:released", "edm_robust"), seed=1, every_state=True))
+    shown = cells(Run(Path(), methods=("edm:released", "edm_robust"), seed=1, every_state=True))
     assert {str(cell) for cell in final if cell.every_state} == {str(cell) for cell in shown}
     for cell in final:
         assert cell.draws == (10 if str(cell.method) == CHOSEN else 20)
@@ -102,8 +102,8 @@ def test_the_runs_of_a_cpu_are_whole():
     ours = {str(result.cell) for result in found}
     dqn = {"env": ("CartPole-v1",), "demonstrators": ("dqn:greedy",)}
     methods = ("bc", "bc:decay", "edm:released", "edm_robust", "edm_robust+weight=0")
-    wanted = cells(Options(Path(), **dqn, methods=methods, seed=1, draws=20))
-    wanted += cells(Options(Path(), sizes=(3,), methods=("bc+hidden=128x128", "edm_robust+hidden=128x128")))
-    wanted += cells(Options(Path(), sizes=(3,), env=("CartPole-v1", "Acrobot-v1"), methods=("bc", "edm_robust")))
+    wanted = cells(Run(Path(), **dqn, methods=methods, seed=1, draws=20))
+    wanted += cells(Run(Path(), sizes=(3,), methods=("bc+hidden=128x128", "edm_robust+hidden=128x128")))
+    wanted += cells(Run(Path(), sizes=(3,), env=("CartPole-v1", "Acrobot-v1"), methods=("bc", "edm_robust")))
     assert {str(cell) for cell in wanted} <= ours
     assert {r.cell.unlabelled for r in found if str(r.cell.method) == "edm_robust" and r.cell.size == 1} == {0, 1, 3, 7}

@@ -1,23 +1,22 @@
-"""`python -m sbil.experiments.remedies`: what each remedy of EDM does, one by one and together.
+"""What the study of remedies runs: each remedy of EDM alone, and several together.
 
-Every method learns from the same draws with the same seeds; decisions of 50 trajectories that no run has seen say how
-well it has learned them, and live episodes what that was worth. The default of `edm_robust` is chosen by the first
-alone, before the second is looked at, by this rule:
+Every method learns from the same draws with the same seeds. Decisions of 50 trajectories that no run has seen measure
+how well a method has learned; live episodes measure what that is worth. The default of `edm_robust` is chosen by the
+decisions alone, before anyone looks at the live episodes, by this rule:
 
-    Candidates are methods with a state term that were run in all cells. Of a cell, a method's ratio is its mean error
-    at unseen decisions over BC's. Left out are methods of which a run diverges. Of the others those come first whose
-    error is clearly above BC's in the fewest cells, and among these the one with the smallest geometric mean of the
-    ratio over all cells.
+    Candidates are the methods with a state term that were run in all cells. The ratio of a method in a cell is its
+    mean error at unseen decisions over BC's. Methods of which a run diverges are left out. Of the others, those come
+    first whose error is clearly above BC's in the fewest cells. Among these, the method with the smallest geometric
+    mean of the ratio over all cells comes first.
 
-Clearly: in the same direction in the 95 % interval over draws and in the exact sign-flip test, as everywhere here.
+A difference is clear if the 95 % interval over draws and the exact sign-flip test agree on its direction.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
-from sbil.errors import program, unknown
+from sbil.errors import unknown
 from sbil.experiments.cell import Cell
 from sbil.experiments.experiment import Experiment, cells_of
 from sbil.experiments.methods import Method
@@ -25,12 +24,12 @@ from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store
 
 SIZES = (1, 3, 7, 15)
-SETTINGS = {  # (thinning, demonstrators, episodes)
+SETTINGS: dict[str, tuple[tuple[int, ...], tuple[tuple[str, str], ...], int]] = {  # (thinning, demonstrators, episodes)
     "CartPole-v1": ((20,), (("dqn", "greedy"), ("ppo", "sampled")), 30),
     "Acrobot-v1": ((1, 5, 20), (("ppo", "sampled"),), 30),
     "LunarLander-v3": ((1, 5), (("ppo", "greedy"),), 20),
 }
-BARE = "edm_robust:bare"  # EDM with the square, every remedy off
+BARE = "edm_robust:bare"  # EDM with the square and without remedies
 WARM = "scaled=1+step_size=0.1+noise=0.4472"  # chains of temperature 1
 CONTROLS = (
     "bc",
@@ -43,7 +42,7 @@ CONTROLS = (
     "bc+batch=256",
     "edm_robust:bare+estimator=score+weight=0+average=0.999",
     "edm_robust:bare+estimator=score+weight=0+half_life=2000",
-    "edm_robust+weight=0",  # the default but for its state term
+    "edm_robust+weight=0",  # the default without its state term
 )
 WITHOUT_CHAINS = (
     f"{BARE}+estimator=score+noise=0.1",
@@ -106,81 +105,81 @@ LISTS = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """Run the study of remedies, or a part of it; what is done already is not run again."""
+class Run:
+    """Run the study of remedies, or a part of it. Finished cells are not run again."""
 
     out: Path
     """The folder of results."""
     env: tuple[str, ...] = tuple(SETTINGS)
     """Environments."""
     demonstrators: tuple[str, ...] = ()
-    """Of these alone, like dqn:greedy (default: of all that the study has)."""
+    """Run these demonstrators only, for instance dqn:greedy (default: all of the study)."""
     sizes: tuple[int, ...] = SIZES
     """Numbers of trajectories."""
     methods: tuple[str, ...] = tuple(LISTS)
-    """Lists of methods by name, or methods."""
+    """Methods, or names of lists of methods."""
     draws: int = 10
     initialisations: int = 5
     updates: int | None = None
     episodes: int | None = None
-    """A run (default: 30, on LunarLander 20)."""
+    """Episodes per run (default: 30; LunarLander 20)."""
     seed: int = 0
-    """Of demonstrations, draws and networks: 0 chose the default, another judges it."""
+    """The seed of demonstrations, draws and networks. Seed 0 chose the default; another seed judges it."""
     every_state: bool = False
-    """Show states whose decision is thinned away; what is not thinned is left out."""
+    """Show the states whose decisions are thinned away; run only the settings that thin."""
 
 
-def cells(options: Options) -> list[Cell]:
-    """The cells of the study."""
-    for environment in options.env:
+def cells(asked: Run) -> list[Cell]:
+    """Return the cells of the study that were asked for."""
+    _check(asked)
+    return cells_of([experiment for environment in asked.env for experiment in _experiments(asked, environment)])
+
+
+def _check(asked: Run) -> None:
+    for environment in asked.env:
         if environment not in SETTINGS:
             raise unknown("environment of the study", environment, SETTINGS)
-    known = {f"{name}:{mode}" for environment in options.env for name, mode in SETTINGS[environment][1]}
-    for demonstrator in options.demonstrators:
+    known = {":".join(who) for environment in asked.env for who in SETTINGS[environment][1]}
+    for demonstrator in asked.demonstrators:
         if demonstrator not in known:
             raise unknown("demonstrator of the study", demonstrator, known)
-    named = [name for word in options.methods for name in {**LISTS, "final": FINAL}.get(word, (word,))]
-    methods = tuple(Method.parse(name) for name in named)
-    return cells_of(
-        [
-            Experiment(
-                environment,
-                tuple(who for who in demonstrators if ":".join(who) in (options.demonstrators or known)),
-                (method,),
-                thin,
-                options.sizes,
-                every_state=options.every_state,
-                seed=options.seed,
-                draws=options.draws,
-                initialisations=options.initialisations,
-                updates=options.updates,
-                episodes=options.episodes or episodes,
-            )
-            for environment in options.env
-            for method in methods
-            for thins, demonstrators, episodes in (SETTINGS[environment],)
-            for thin in thins
-            if thin > 1 or not options.every_state
-        ]
-    )
 
 
-def main() -> None:
-    """Run, and say what was done."""
-    run(tyro.cli(Options))
+def _experiments(asked: Run, environment: str) -> Iterable[Experiment]:
+    """Yield one experiment per method and thinning of an environment."""
+    thins, demonstrators, episodes = SETTINGS[environment]
+    if asked.demonstrators:
+        demonstrators = tuple(who for who in demonstrators if ":".join(who) in asked.demonstrators)
+    for method in _methods(asked.methods):
+        for thin in thins:
+            if thin > 1 or not asked.every_state:
+                yield Experiment(
+                    environment,
+                    demonstrators,
+                    (method,),
+                    thin,
+                    asked.sizes,
+                    every_state=asked.every_state,
+                    seed=asked.seed,
+                    draws=asked.draws,
+                    initialisations=asked.initialisations,
+                    updates=asked.updates,
+                    episodes=asked.episodes or episodes,
+                )
 
 
-def run(options: Options) -> None:
-    """Run what is missing, a line a cell."""
-    wanted = cells(options)
-    for number, (result, fresh) in enumerate(run_grid(wanted, Store(options.out)), start=1):
+def _methods(words: Iterable[str]) -> list[Method]:
+    lists = {**LISTS, "final": FINAL}
+    return [Method.parse(name) for word in words for name in lists.get(word, (word,))]
+
+
+def run(asked: Run) -> None:
+    """Run what is missing; print one line per cell."""
+    wanted = cells(asked)
+    for number, (result, fresh) in enumerate(run_grid(wanted, Store(asked.out)), start=1):
         if fresh:
             print(
                 f"{number}/{len(wanted)} {result.cell}: error {result.held_out['error'].mean():.4f}, "
                 f"diverged {result.diverged}, {sum(result.seconds.values()):.1f} s",
                 flush=True,
             )
-
-
-if __name__ == "__main__":
-    program("remedies", main)

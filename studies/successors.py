@@ -1,7 +1,7 @@
-"""How far the states after kept steps lie from the kept ones: python results/successors.py
+"""Measures how far the states after kept steps lie from the kept ones: python -m studies.successors
 
-Thinning keeps every k-th state and, with it, the state one step later. A controller that pushes left and right in turn
-visits one region at even steps and another at odd ones; if k is even, the kept states and their successors never mix.
+Thinning keeps every k-th state together with the state one step later. A controller that pushes left and right in turn
+visits one region at even steps and another one at odd steps. If k is even, kept states and successors never mix.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ DRAWS = 10
 
 
 def distances(environment: str, demonstrator: str, mode: str, thin: int, size: int) -> tuple[float, float]:
-    """(share of successors outside the box of the kept states, their mean distance in standard deviations)."""
+    """Return (share of successors outside the box of the kept states, mean distance in standard deviations)."""
     demonstrations = demonstrations_for(environment, demonstrator, mode)
     outside, apart = [], []
     for draw in range(DRAWS):
@@ -32,7 +32,7 @@ def distances(environment: str, demonstrator: str, mode: str, thin: int, size: i
 
 
 def main() -> None:
-    """Print one line a setting and size; among the kept states themselves the distance is about 1."""
+    """Print one line per setting and size. The distance among the kept states themselves is about 1."""
     print("| setting | trajectories | successors outside the box of kept states | distance (standard deviations) |")
     print("| --- | --- | --- | --- |")
     for environment, demonstrator, mode, thin in SETTINGS:

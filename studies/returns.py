@@ -1,9 +1,9 @@
-"""Measures what random policies and the shipped demonstrators reach, and writes it down.
+"""Measures the returns of random policies and of the demonstrators that ship.
 
-    python -m sbil.experiments.returns [--missing] [ENVIRONMENT ...]
+    python -m studies.returns [--missing] [ENVIRONMENT ...]
 
-writes environments/returns.json (the 0 and the 1 of scaled scores) and the cards of the demonstrators; what is not
-named stays as it was, and with --missing so does everything that was measured before.
+It writes environments/returns.json (the 0 and the 1 of scaled scores) and the cards of the demonstrators. Environments
+that are not named stay as they are. With --missing, everything that was measured before stays as it is.
 """
 
 import json
@@ -24,20 +24,20 @@ from sbil.keys import named
 from sbil.networks import policy_network
 from sbil.policy import Policy
 from sbil.training import stack
+from studies import train_sb3
 
-EPISODES, GAMES = 1000, 100  # where observations are images, games
-
+EPISODES, GAMES = 1000, 100  # games: episodes whose observations are images
 
 Task = JaxEnvironment | HostEnvironment
 
 
 def episodes_of(environment: Task) -> int:
-    """How many episodes are measured."""
+    """Return how many episodes to measure."""
     return EPISODES if len(environment.spec.observation_shape) == 1 else GAMES
 
 
 def summary(returns: np.ndarray) -> dict[str, Any]:
-    """Mean, spread and extremes of returns."""
+    """Return mean, spread and extremes of returns."""
     return {
         "mean": round(float(returns.mean()), 3),
         "sd": round(float(returns.std(ddof=1)), 3),
@@ -48,7 +48,7 @@ def summary(returns: np.ndarray) -> dict[str, Any]:
 
 
 def random_network(environment: Task) -> np.ndarray:
-    """Freshly initialised networks act greedily for one episode each."""
+    """Play one greedy episode with each of many freshly initialised networks."""
     keys = jax.random.split(named("random network", environment.name), episodes_of(environment))
     networks = jax.vmap(lambda key: policy_network(jax.random.fold_in(key, 0), environment.spec))(keys)
     episodes = jax.vmap(lambda key: jax.random.fold_in(key, 1))(keys)
@@ -56,7 +56,7 @@ def random_network(environment: Task) -> np.ndarray:
 
 
 def uniform_actions(environment: Task) -> np.ndarray:
-    """Every action equally likely: a network of zeros, sampled."""
+    """Play with equally likely actions: sample from a network of zeros."""
     network = policy_network(jax.random.key(0), environment.spec)
     zeros = jax.tree.map(lambda leaf: 0 * leaf[None], network)
     key, episodes = named("uniform", environment.name), episodes_of(environment)
@@ -64,7 +64,7 @@ def uniform_actions(environment: Task) -> np.ndarray:
 
 
 def demonstrator(environment: Task, policy: Policy, mode: str) -> np.ndarray:
-    """A demonstrator in one of its modes."""
+    """Play with a demonstrator in one of its modes."""
     key, episodes = named("demonstrator", environment.name), episodes_of(environment)
     return play(environment, Policies(call, stack([policy.network])), key, episodes, greedy=mode == "greedy")
 
@@ -73,7 +73,7 @@ Measure = Callable[[], np.ndarray]
 
 
 def parts(environment: Task) -> Iterator[tuple[tuple[str, ...], Measure]]:
-    """Everything that is known about returns in one environment, part by part: (where it stands, how it is found)."""
+    """Yield every part of what is known about returns in one environment: (its place in the file, its measurement)."""
     yield ("random network",), partial(random_network, environment)
     yield ("uniform actions",), partial(uniform_actions, environment)
     for name in demonstrators.names():
@@ -86,25 +86,25 @@ def parts(environment: Task) -> Iterator[tuple[tuple[str, ...], Measure]]:
 
 
 def modes(name: str) -> tuple[str, ...]:
-    """The modes of a demonstrator: the outputs of DQN are values and not logits, so it is not sampled."""
+    """Return the modes of a demonstrator. The outputs of DQN are values and not logits, so it is not sampled."""
     return ("greedy",) if name == "dqn" else demonstrators.MODES
 
 
 def card(name: str, policy: Policy, measured: dict[str, Any]) -> str:
-    """The card that ships with a demonstrator."""
+    """Write the card that ships with a demonstrator."""
     settings = policy.provenance
     rows = "\n".join(
         f"| {mode} | {m['mean']} | {m['sd']} | {m['min']:g} | {m['max']:g} | {m['episodes']} |"
         for mode, m in measured.items()
     )
-    lines = "\n".join(f"| {key} | {json.dumps(value)} |" for key, value in settings.items())
+    lines = "\n".join(f"| {key} | {json.dumps(value)} |" for key, value in settings.items() if key != "trained_by")
     return f"""# {name}
 
 A demonstrator for {settings["environment"]}, trained by reinforcement learning with {settings["algorithm"]}:
 
-    {command(name, settings)}
+    {command(name)}
 {stopped(settings)}
-Returns, measured by `python -m sbil.experiments.returns`:
+Returns, measured by `python -m studies.returns`:
 
 | actions | mean | sd | min | max | episodes |
 |---|---|---|---|---|---|
@@ -116,54 +116,58 @@ Trained with:
 |---|---|
 {lines}
 
-It is here to be imitated. It was chosen by its return in the environment, as demonstrators are; nothing that
-learns from it may be.
+It ships to be imitated. It was chosen by its return in the environment, as demonstrators are. Policies that learn
+from it must not be chosen in that way.
 """
 
 
 def stopped(settings: Mapping[str, Any]) -> str:
-    """What is to be known of a training that did not run to its end."""
+    """Say that a training did not run to its end."""
     made, asked = settings.get("decisions_made", 0), settings.get("decisions", 0)
     if made >= asked - settings.get("games", 0) * settings.get("steps", 0):
         return ""
     return f"\nIt was stopped (`--seconds`) after {made:,} of {asked:,} decisions.\n"
 
 
-def command(name: str, settings: Mapping[str, Any]) -> str:
-    """How it was trained."""
-    if "trained_by" not in settings:
-        who = f"{settings['environment']} {name.rsplit('-', 1)[1]}"
-        return f"python -m sbil.demonstrators.train {who} --out demonstrators/"
-    return f"python -m {settings['trained_by']} {settings['environment']} --out demonstrators/"
+def command(name: str) -> str:
+    """Return the command that trained a demonstrator."""
+    environment, algorithm = name.rsplit("-", 1)
+    if (environment, algorithm) in train_sb3.SETTINGS:
+        return f"python -m studies.train_sb3 {environment} {algorithm} --out demonstrators/"
+    return f"python -m studies.train_ppo {environment} --out demonstrators/"
 
 
 def write(measured: dict[str, Any]) -> None:
-    """Write the registry."""
-    content = {"measured_by": "python -m sbil.experiments.returns", "environments": measured}
+    """Write the file of returns."""
+    content = {"measured_by": "python -m studies.returns", "environments": measured}
     target = Path(environments.__file__).with_name("returns.json")
     files.write_text(target, json.dumps(content, indent=2) + "\n")
 
 
 def main() -> None:
-    """Measure the environments named, or all; write the registry after every part, and the cards."""
+    """Measure the environments named, or all. Write the file after every part, and the cards at the end."""
     only_missing = "--missing" in sys.argv
     asked = [word for word in sys.argv[1:] if word != "--missing"] or list(environments.known())
     measured = dict(environments.returns())
     for name in asked:
-        for place, measure in parts(environments.get(name)):
-            into = measured.setdefault(name, {})
-            for step in place[:-1]:
-                into = into.setdefault(step, {})
-            if only_missing and place[-1] in into:
-                continue
-            into[place[-1]] = summary(measure())
-            write(measured)
-            print(name, *place, json.dumps(into[place[-1]]), flush=True)
+        measure(environments.get(name), measured, only_missing)
     for name in demonstrators.names():
         environment, algorithm = name.rsplit("-", 1)
         if environment in asked:
             text = card(name, demonstrators.get(name), measured[environment]["demonstrators"][algorithm])
             files.write_text(demonstrators.folder() / name / "README.md", text)
+
+
+def measure(environment: Task, measured: dict[str, Any], only_missing: bool) -> None:
+    """Measure every part of one environment, and write the file after each."""
+    for (*path, last), found in parts(environment):
+        into = measured.setdefault(environment.name, {})
+        for step in path:
+            into = into.setdefault(step, {})
+        if not (only_missing and last in into):
+            into[last] = summary(found())
+            write(measured)
+            print(environment.name, *path, last, json.dumps(into[last]), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,32 @@
-"""What EDM's energies look like: python results/landscape.py writes three figures of docs/understanding_edm.md.
+"""Draws EDM's energies: `python -m studies.landscape` writes three figures of docs/understanding_edm.md.
 
-energy_landscape.png: the energy over two coordinates of the state (the others at their mean), the demonstrated states
-on it, and chains on their way. temperatures.png: the energies that long chains end at, by the temperature of their
-steps. Both of one run a form, learned on the first draw of three trajectories. divergence.png: the form as printed, one
-run a draw, around the update at which it is lost.
+energy_landscape.png shows the energy over two coordinates of the state (the others stay at their mean), the
+demonstrated states, and the paths of chains. temperatures.png shows the energies at which long chains end, by the
+temperature of their steps. Both show one run per form, trained on the first draw of three trajectories. divergence.png
+shows the form as printed, one run per draw, around the update at which the run diverges.
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from sbil import langevin
 from sbil.algorithms import configure, get
 from sbil.dataset import Dataset, Spec
 from sbil.experiments import Cell, EnvironmentTask, Method
 from sbil.experiments.environment import data_of
+from sbil.experiments.task import Run
 from sbil.keys import named
 from sbil.networks import Network, energy
 from sbil.reports import figures
 from sbil.training import pick, train_many
+from studies.pages import FIGURES
 
-FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
 TASKS = {  # the two coordinates of the state that are shown
     "CartPole": (
         Cell(EnvironmentTask("CartPole-v1", "dqn", "greedy", 20), Method("bc"), 3),
@@ -47,7 +48,7 @@ TEMPERATURES = (0.005, 0.02, 0.1, 0.3, 1.0, 3.0)
 
 
 class Learned(NamedTuple):
-    """A run: its network before and the one that acts after, its chains, and the states it was shown."""
+    """A run: its networks before and after training, its chains, and the demonstrated states."""
 
     before: Network
     after: Network
@@ -62,14 +63,14 @@ def learn(cell: Cell, preset: str, settings: dict[str, float], updates: int = 10
     """Train one run of a form."""
     spec: Spec
     dataset: Dataset
-    spec, dataset = data_of([(cell, 0, 0)])
+    spec, dataset = data_of([Run(cell, 0, 0)])
     config, keys = configure("edm_robust", preset, settings), named(cell.environment, 0, 0)[None]
     make = get("edm_robust").make
     begun = train_many(make, spec, replace(config, learning_rate=1e-30), dataset, keys, 1)
     trained = train_many(make, spec, config, dataset, keys, updates)
     state = pick(trained.states, 0)
     rows = np.asarray(dataset.labelled.indices[0])[: int(dataset.labelled.size[0])]
-    states = np.asarray(dataset.pool.before(rows))
+    states = np.asarray(dataset.pool.before(jnp.asarray(rows)))
     return Learned(
         pick(begun.states, 0).learner,
         state.network,
@@ -82,7 +83,7 @@ def learn(cell: Cell, preset: str, settings: dict[str, float], updates: int = 10
 
 
 def paths(run: Learned, network: Network, count: int = 12, points: int = 60) -> np.ndarray:
-    """[points, chains, inputs], where fresh chains go under a network, as training runs them."""
+    """Return [points, chains, inputs], the paths of fresh chains under a network, run as in training."""
     key = jax.random.key(3)
     start = langevin.uniform(jax.random.uniform(key, (count, len(run.spread))), *run.box)
     unit = run.spread**run.config.scaled
@@ -101,7 +102,7 @@ def paths(run: Learned, network: Network, count: int = 12, points: int = 60) -> 
 
 
 def panel(axis: Any, run: Learned, network: Network, shown: tuple[int, int], names: tuple[str, str]) -> None:
-    """The energy around the demonstrated states, those states, and chains from the box."""
+    """Draw the energy around the demonstrated states, those states, and chains from the box."""
     first, second = shown
     middle, low, high = run.states.mean(0), run.states.min(0), run.states.max(0)
     reach = 0.8 * (high - low)
@@ -126,15 +127,15 @@ def panel(axis: Any, run: Learned, network: Network, shown: tuple[int, int], nam
 
 
 def ended(run: Learned, temperature: float, start: np.ndarray, steps: int = 5_000) -> float:
-    """How far the mean energy of long chains from somewhere is above that of the demonstrated states."""
+    """Return the mean energy at which long chains end, minus that of the demonstrated states."""
     step, unit = 0.05, run.spread
     states = langevin.adjusted_chain(
         jax.random.key(5),
         lambda states: energy(run.after(states)),
         jnp.asarray(start, jnp.float32),
         steps,
-        step * unit**2,
-        (2 * step * temperature) ** 0.5 * unit,
+        jnp.asarray(step * unit**2),
+        jnp.asarray((2 * step * temperature) ** 0.5 * unit),
         langevin.Box(*(jnp.asarray(side, jnp.float32) for side in reach(run))),
     )
     seen, sampled = (np.asarray(energy(run.after(jnp.asarray(some)))) for some in (run.states, states))
@@ -142,12 +143,15 @@ def ended(run: Learned, temperature: float, start: np.ndarray, steps: int = 5_00
 
 
 def reach(run: Learned) -> tuple[np.ndarray, np.ndarray]:
-    """Where long chains may go: five spreads from the mean of the demonstrated states."""
+    """Return the box of long chains: five spreads from the mean of the demonstrated states."""
     return run.states.mean(0) - 5 * run.spread, run.states.mean(0) + 5 * run.spread
 
 
 def temperatures(axis: Any, run: Learned, form: str, count: int = 256) -> None:
-    """Where chains end that start at demonstrated states (line) and anywhere (dashes): mixed if at the same energy."""
+    """Draw the energies of chains that start at demonstrated states (line) and anywhere (dashes).
+
+    Chains have mixed if both end at the same energy.
+    """
     rng = np.random.default_rng(4)
     near = run.states[rng.integers(0, len(run.states), count)]
     low, high = reach(run)
@@ -160,10 +164,10 @@ def temperatures(axis: Any, run: Learned, form: str, count: int = 256) -> None:
         colour = line.get_color()
 
 
-def divergence(draws: int = 10, every: int = 10, window: int = 600) -> plt.Figure:
-    """Runs of the printed form on CartPole, in updates from the one by which each is lost."""
+def divergence(draws: int = 10, every: int = 10, window: int = 600) -> Figure:
+    """Draw runs of the printed form on CartPole around the update at which each diverges."""
     cell = TASKS["CartPole"][0]
-    runs = [(cell, draw, 0) for draw in range(draws)]
+    runs = [Run(cell, draw, 0) for draw in range(draws)]
     spec, dataset = data_of(runs)
     keys = jnp.stack([named(cell.environment, draw, 0) for _, draw, _ in runs])
     trained = train_many(

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al. 2017), for the demonstrators that need it.
+"""Proximal policy optimisation (Schulman et al. 2017), which trains two of the demonstrators.
 
     L = -mean min(r A, clip(r, 1 - clip, 1 + clip) A) + value * L_value - entropy * H,   r = pi(a|s) / pi_old(a|s)
 
@@ -23,25 +23,25 @@ from sbil.networks import Dense, Network, make_network, orthogonal_dense
 class PPOConfig:
     """Settings of PPO."""
 
-    decisions: int = setting(3_000_000, "decisions in all", low=1)
-    games: int = setting(64, "games played at a time", low=2)
-    steps: int = setting(256, "decisions of each game between two rounds of learning", low=1)
-    batch: int = setting(256, "decisions a gradient step", low=1)
-    epochs: int = setting(4, "passes over what a round has collected", low=1)
-    learning_rate: float = setting(1e-3, "step of Adam at the beginning; it falls to zero in a straight line")
+    decisions: int = setting(3_000_000, "number of decisions", low=1)
+    games: int = setting(64, "games played at the same time", low=2)
+    steps: int = setting(256, "decisions per game between two rounds of learning", low=1)
+    batch: int = setting(256, "decisions per gradient step", low=1)
+    epochs: int = setting(4, "passes over the decisions of a round", low=1)
+    learning_rate: float = setting(1e-3, "step of Adam at the beginning; it falls linearly to zero")
     discount: float = setting(0.999, "discount", "gamma", high=1)
     trace: float = setting(0.98, "how far advantages look ahead", "lambda", high=1)
     clip: float = setting(0.2, "how far the ratio of probabilities may move", "epsilon")
     entropy: float = setting(0.01, "weight of the entropy bonus")
     value: float = setting(0.5, "weight of the value's loss")
     norm: float = setting(0.5, "largest norm of a gradient")
-    hidden: tuple[int, ...] = setting((128, 128), "hidden layers; of images, convolutions stand for the first", low=2)
-    sharpness: float = setting(1.0, "the policy exported draws from PPO's probabilities to this power")
+    hidden: tuple[int, ...] = setting((128, 128), "hidden layers; for images, convolutions replace the first", low=2)
+    sharpness: float = setting(1.0, "the exported policy draws from PPO's probabilities to this power")
     seed: int = setting(0, "seed of network, games and draws")
 
 
 class Rollout(NamedTuple):
-    """What a round has collected; leading axes are steps and games."""
+    """The decisions of a round; leading axes are steps and games."""
 
     seen: Array  # images are uint8 [steps, games, stack, height, width]
     action: Array
@@ -52,7 +52,7 @@ class Rollout(NamedTuple):
 
 
 def begin(key: PRNGKeyArray, spec: Spec, settings: PPOConfig) -> Network:
-    """One network for both: a logit an action, and last the value."""
+    """Return one network for policy and value: one logit per action, and the value last."""
     outer, last = jax.random.split(key)
 
     def layer(key: PRNGKeyArray, inputs: int, outputs: int) -> Dense:
@@ -67,21 +67,21 @@ def begin(key: PRNGKeyArray, spec: Spec, settings: PPOConfig) -> Network:
 
 
 def look(network: Network, seen: Array) -> tuple[Float[Array, "n actions"], Float[Array, " n"]]:
-    """(log-probabilities, values) for rows of numbers, or images [n, stack, height, width]."""
+    """Return (log-probabilities, values) for rows of numbers, or for images [n, stack, height, width]."""
     out = network(stacked(seen) if seen.ndim == 4 else seen)
     return jax.nn.log_softmax(out[:, :-1]), out[:, -1]
 
 
 @jax.jit
 def act(network: Network, key: PRNGKeyArray, seen: Array) -> tuple[Array, Array, Array]:
-    """Drawn actions, their log-probabilities, and the values."""
+    """Return drawn actions, their log-probabilities, and the values."""
     logs, value = look(network, seen)
     action = jax.random.categorical(key, logs)
     return action, jnp.take_along_axis(logs, action[:, None], axis=1)[:, 0], value
 
 
 def advantages(rollout: Rollout, after: Float[Array, " games"], settings: PPOConfig) -> Float[Array, "steps games"]:
-    """Generalised advantages (Schulman et al. 2016); nothing is carried over an end."""
+    """Return generalised advantages (Schulman et al. 2016). Nothing is carried over an end."""
 
     def back(carry: tuple[Array, Array], step: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
         advantage, following = carry
@@ -104,7 +104,7 @@ def learn(
     settings: PPOConfig,
     optimiser: optax.GradientTransformationExtraArgs,
 ) -> tuple[Network, optax.OptState, dict[str, Array]]:
-    """A few passes over what was collected."""
+    """Make a few passes over the decisions of a round."""
     gained = [advantages(rollout, value, settings) for rollout, value in zip(rollouts, after, strict=True)]
     flat = lambda arrays: jnp.concatenate([a.reshape(-1, *a.shape[2:]) for a in arrays])  # noqa: E731
     seen, action, old, value, *_ = (flat(column) for column in zip(*rollouts, strict=True))
@@ -139,7 +139,7 @@ def learn(
 
 
 def acting(network: Network, sharpness: float) -> Network:
-    """The network without its value."""
+    """Return the network without its value output."""
     last = network.output
     kept = sharpness * last.weight[:, :-1], sharpness * last.bias[:-1]
     return eqx.tree_at(lambda network: (network.output.weight, network.output.bias), network, kept)

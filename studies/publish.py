@@ -1,0 +1,65 @@
+"""Writes every published table and figure from the runs in results/.
+
+python -m studies.publish            write the figures, and the tables into README.md and the pages in docs/
+python -m studies.publish --check    fail if the tables are not what the runs say
+"""
+
+import sys
+from pathlib import Path
+
+import tyro
+from matplotlib.figure import Figure
+
+from sbil.reports import figures, folder
+from sbil.reports.names import MAIN, NAMES
+from studies import rounding, tables
+from studies.pages import FIGURES, ROOT, inserted
+from studies.remedies import figures as remedies_figures
+from studies.remedies import tables as remedies_tables
+
+
+def pages() -> dict[Path, str]:
+    """Return what the pages should say."""
+    docs = ROOT / "docs"
+    parts = {
+        ROOT / "README.md": {"headline": tables.headline()},
+        docs / "results.md": tables.for_results_page(),
+        docs / "environments.md": {"returns": tables.returns()},
+        docs / "reproduction.md": {**tables.for_reproduction_page(), "cpu": rounding.runs()},
+        docs / "understanding_edm.md": remedies_tables.for_page(),
+    }
+    return {page: inserted(page, content) for page, content in parts.items()}
+
+
+def drawings() -> dict[str, Figure]:
+    """Return the figures of the pages by name."""
+    return {**_figures_of_runs(), **remedies_figures.drawings()}
+
+
+def _figures_of_runs() -> dict[str, Figure]:
+    everything = [result for name in tables.SHOWN for result in tables.runs()[name]]
+    main = [result for result in everything if str(result.cell.method) in MAIN]
+    plain = [result for result in main if not result.cell.unlabelled]
+    followed = [result for result in plain if result.cell.size == 1 and len(result.points) > 1]
+    return {
+        "return_against_size": figures.against_size(plain, NAMES, printed=True),
+        "profile": figures.profile(plain, NAMES),
+        "semi_supervised": figures.semi_supervised(main, NAMES),
+        "diagnostics": figures.diagnostics(followed, folder.DIAGNOSED, NAMES),
+    }
+
+
+def main(check: bool = False) -> None:
+    """Write the published tables and figures, or check the tables."""
+    wanted = pages()
+    if check:
+        stale = [str(page.relative_to(ROOT)) for page, text in wanted.items() if page.read_text() != text]
+        sys.exit(f"not what the runs say: {', '.join(stale)}; run python -m studies.publish" if stale else 0)
+    for page, text in wanted.items():
+        page.write_text(text)
+    for name, figure in drawings().items():
+        figures.write(figure, FIGURES / f"{name}.png")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
