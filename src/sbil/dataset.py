@@ -73,18 +73,18 @@ def standardisation_of(demonstrations: Demonstrations, thin: int = 1, thin_offse
 
 
 class Transitions(NamedTuple):
-    """A minibatch of decisions."""
+    """A minibatch of decisions, from `Dataset.batch`. `Dataset.states` and `moments` give more of a run's states."""
 
     observation: Float[Array, "batch inputs"]
     action: Int[Array, " batch"]
-    next_observation: Float[Array, "batch inputs"]  # meaningless where not has_next
-    has_next: Bool[Array, " batch"]
-    terminal: Bool[Array, " batch"]
-    time: Int[Array, " batch"]
+    next_observation: Float[Array, "batch inputs"]  # means nothing where has_next is False
+    has_next: Bool[Array, " batch"]  # the next state was recorded
+    terminal: Bool[Array, " batch"]  # the process ended; a time limit is not an end
+    time: Int[Array, " batch"]  # the number of the step in its trajectory
 
     @property
     def known(self) -> Bool[Array, " batch"]:
-        """Where it is known what came next: a recorded state, or the end."""
+        """Whether it is known what came next: a recorded state, or the end."""
         return self.has_next | self.terminal
 
 

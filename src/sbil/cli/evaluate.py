@@ -89,9 +89,9 @@ def in_words(result: "Played") -> str:
         f"{result.environment}: mean return {result.mean:.2f} [{result.low:.2f}, {result.high:.2f}] over "
         f"{counted(len(result.returns), 'episode')} (min {result.returns.min():g}, max {result.returns.max():g})"
     )
-    if result.scaled is not None:
-        told += f"; scaled {result.scaled:.3f} (0: random network, 1: {result.demonstrator} demonstrator)"
-    return told
+    if result.scaled is None:
+        return f"{told}; not scaled, since no demonstrator was measured there"
+    return f"{told}; scaled {result.scaled:.3f} (0: random network, 1: {result.demonstrator} demonstrator)"
 
 
 def show(result: "Matched", trained: bool) -> None:
