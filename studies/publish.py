@@ -10,7 +10,7 @@ from pathlib import Path
 import tyro
 from matplotlib.figure import Figure
 
-from sbil.reports import figures, folder
+from sbil.reports import exports, figures
 from sbil.reports.names import MAIN, NAMES
 from studies import rounding, tables
 from studies.pages import FIGURES, ROOT, inserted
@@ -45,7 +45,7 @@ def _figures_of_runs() -> dict[str, Figure]:
         "return_against_size": figures.against_size(plain, NAMES, printed=True),
         "profile": figures.profile(plain, NAMES),
         "semi_supervised": figures.semi_supervised(main, NAMES),
-        "diagnostics": figures.diagnostics(followed, folder.DIAGNOSED, NAMES),
+        "diagnostics": figures.diagnostics(followed, exports.DIAGNOSED, NAMES),
     }
 
 

@@ -11,8 +11,9 @@ import numpy as np
 from sbil import environments
 from sbil.experiments import Result
 from sbil.experiments.store import read
-from sbil.reports import compare, paper, tables
-from sbil.reports.compare import grouped
+from sbil.reports import paper_numbers, tables
+from sbil.reports.cells import grouped
+from sbil.reports.differences import FEWEST_DRAWS, difference, differences, few_draws, verdict
 from sbil.reports.names import MAIN, NAMES, name_of, place_of
 from sbil.text import markdown_table
 from studies.pages import RESULTS, bold
@@ -85,17 +86,17 @@ def standing() -> str:
     """List by setting where each form of EDM is clearly above or below each control, and by how much."""
     rows = [["setting", "EDM", "against", "clearly above at n =", "clearly below at n =", "mean difference, by size"]]
     for (setting, results), baseline in product(labelled().items(), ("bc", "bc:decay", DECAYS)):
-        found = grouped(compare.differences(results, baseline), lambda row: row["method"])
+        found = grouped(differences(results, baseline), lambda row: row["method"])
         for form in FORMS:
-            if form in found and found[form][0]["draws"] >= compare.FEWEST_DRAWS:
+            if form in found and found[form][0]["draws"] >= FEWEST_DRAWS:
                 rows.append([setting, NAMES[form], NAMES[baseline], *_sides(found[form])])
     return markdown_table(rows)
 
 
 def _sides(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return the sizes at which a difference is clearly above zero, those below, and all means."""
-    verdicts = [(compare.verdict(row), str(row["size"])) for row in rows]
-    clear = [", ".join(size for verdict, size in verdicts if verdict == side) or "-" for side in ("above", "below")]
+    verdicts = [(verdict(row), str(row["size"])) for row in rows]
+    clear = [", ".join(size for found, size in verdicts if found == side) or "-" for side in ("above", "below")]
     return [*clear, ", ".join(f"{row['mean']:+.3f}" for row in rows)]
 
 
@@ -113,10 +114,10 @@ def states() -> str:
 def _gains(cells: dict[int, Result]) -> list[str]:
     """Return the mean gain over all numbers of further trajectories, tested once; each gain; the diverged runs."""
     found = [cells[more].scores - cells[0].scores for more in range(1, 8)]
-    pooled = compare.difference(np.mean(found, axis=0))
+    pooled = difference(np.mean(found, axis=0))
     lost, count = sum(cell.diverged for cell in cells.values()), sum(len(cell.cell.runs) for cell in cells.values())
     text = f"{pooled['mean']:+.3f} [{pooled['low']:+.3f}, {pooled['high']:+.3f}], p = {pooled['p']:.3f}"
-    clear = compare.verdict(pooled) in ("above", "below") and 2 * lost < count
+    clear = verdict(pooled) in ("above", "below") and 2 * lost < count
     return [bold(text, clear), *(f"{gain.mean():+.3f}" for gain in found), f"{lost} of {count}"]
 
 
@@ -144,7 +145,7 @@ def full() -> str:
     parts = []
     for results in labelled().values():
         table = tables.markdown(results, _beside_the_paper).rstrip("\n")
-        note = " ".join(["Difference from BC, run by run [95 % interval].", compare.few_draws(results)]).strip()
+        note = " ".join(["Difference from BC, run by run [95 % interval].", few_draws(results)]).strip()
         parts += ["\n".join([table, *_printed_rows(results), ""]), note + "\n", _difference_table(results)]
     return _named("\n".join(parts))
 
@@ -158,15 +159,19 @@ def _named(table: str) -> str:
 
 def _beside_the_paper(result: Result) -> str:
     """Return mean ± standard error, with a mark if the paper prints something else for this method."""
-    mark = " †" if str(result.cell.method) in (*paper.METHODS, "edm:paper") and paper.differs(result) else ""
+    mark = (
+        " †"
+        if str(result.cell.method) in (*paper_numbers.METHODS, "edm:paper") and paper_numbers.differs(result)
+        else ""
+    )
     return tables.with_error(result) + mark
 
 
 def _printed_rows(results: Sequence[Result]) -> list[str]:
     sizes = sorted({result.cell.size for result in results})
     lines = []
-    for method in paper.METHODS:
-        cells = [paper.printed(results[0].cell.environment, size, method) for size in sizes]
+    for method in paper_numbers.METHODS:
+        cells = [paper_numbers.printed(results[0].cell.environment, size, method) for size in sizes]
         texts = [f"*{cell.mean:.3f} ± {cell.standard_error:.3f}*" if cell else "" for cell in cells]
         words = NAMES[method].split(" (")[0]
         lines.append(f"| *printed in the paper: {words}* | " + " | ".join(texts) + " |")
@@ -175,7 +180,7 @@ def _printed_rows(results: Sequence[Result]) -> list[str]:
 
 def _difference_table(results: Sequence[Result]) -> str:
     """Write the differences from BC, methods down and sizes across; clear ones in bold."""
-    found = compare.differences(results)
+    found = differences(results)
     sizes = sorted({row["size"] for row in found})
     rows = [["method", *map(str, sizes)]]
     for method, mine in grouped(found, lambda row: row["method"]).items():
@@ -186,7 +191,7 @@ def _difference_table(results: Sequence[Result]) -> str:
 
 def _difference(row: dict[str, Any]) -> str:
     text = f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-    return bold(text, compare.verdict(row) in ("above", "below"))
+    return bold(text, verdict(row) in ("above", "below"))
 
 
 def chosen() -> str:
@@ -217,7 +222,7 @@ def returns() -> str:
     """Show the returns of random networks and demonstrators beside the paper's."""
     rows = [["environment", "random network", "printed", "uniform actions", "demonstrator", "return", "printed"]]
     for name, measured in environments.returns().items():
-        theirs = paper.printed_returns().get(name, {})
+        theirs = paper_numbers.printed_returns().get(name, {})
         first = [name, _spread(measured["random network"]), _printed_spread(theirs, "random")]
         uniform = _spread(measured.get("uniform actions"))
         for who, modes in measured["demonstrators"].items():

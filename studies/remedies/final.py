@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sbil.experiments import Result
-from sbil.reports import compare
+from sbil.reports.differences import difference, verdict
 from sbil.text import markdown_table
 from studies.remedies.stored import (
     COLUMNS,
@@ -47,7 +47,7 @@ MORE = (1, 3, 7)  # trajectories of which only the states are shown
 LOW = 0.95  # a score of BC below this leaves room for improvement
 
 
-def verdict(cells: Cells, settings: Sequence[str] = tuple(COLUMNS)) -> str:
+def judgement(cells: Cells, settings: Sequence[str] = tuple(COLUMNS)) -> str:
     """Write the final table: new demonstrations, draws and networks, and a default that no longer changes."""
     bc, names = cells["bc"], [name for name in JUDGED if name in cells]
     rows = [["setting", "trajectories", "BC", *(JUDGED[name] for name in names)]]
@@ -100,13 +100,13 @@ def elsewhere(settings: Iterable[str] = tuple(COLUMNS)) -> list[str]:
 
 def by_cell(mine: Of, bc: Of, holm: bool = False) -> dict[tuple[str, int], str]:
     """Say on which side of BC's the scores of each cell lie. `holm` treats all cells of the method as one question."""
-    found = {key: compare.difference(beyond(mine[key], bc[key])) for key in mine}
+    found = {key: difference(beyond(mine[key], bc[key])) for key in mine}
     if holm:
         reached = 0.0
         for rank, key in enumerate(sorted(found, key=lambda key: found[key]["p"])):
             reached = max(reached, found[key]["p"] * (len(found) - rank))
             found[key]["p"] = min(reached, 1.0)
-    return {key: compare.verdict(row) for key, row in found.items()}
+    return {key: verdict(row) for key, row in found.items()}
 
 
 def halved(result: Result) -> Result:

@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import tyro
 
+from sbil import statistics
 from sbil.errors import UserError
 from sbil.experiments import Result
 from sbil.experiments.store import read, read_all, write
-from sbil.reports import compare
-from sbil.statistics import Interval, difference, estimate, ratio
+from sbil.reports.cells import grouped, strata
+from sbil.reports.differences import difference, verdict
+from sbil.statistics import Interval, estimate, ratio
 from studies.pages import RESULTS, bold, bracketed
 from studies.remedies.study import BARE, SETTINGS, SIZES, WARM
 
@@ -58,7 +60,7 @@ def take(asked: Take) -> None:
     (fingerprints change with them), all its cells must be taken anew.
     """
     found = read_all(asked.folders, episodes=False)
-    for environment, mine in sorted(compare.grouped(found, lambda result: result.cell.environment).items()):
+    for environment, mine in sorted(grouped(found, lambda result: result.cell.environment).items()):
         path = FOLDER / f"{environment}{CPU if asked.cpu else ''}.parquet"
         old = {str(result.cell): result for result in (read(path) if path.exists() else [])}
         new = {str(result.cell): result for result in mine if _of_today(result)}
@@ -116,7 +118,7 @@ def scores(result: Result) -> np.ndarray:
 
 def side(mine: Result, other: Result, values: Values = scores) -> str:
     """Say on which side of another method's values a method's values clearly lie: "above", "below" or other words."""
-    return compare.verdict(compare.difference(beyond(mine, other, values)))
+    return verdict(difference(beyond(mine, other, values)))
 
 
 def beyond(mine: Result, other: Result, values: Values = scores) -> np.ndarray:
@@ -136,8 +138,8 @@ def compared(mine: Of, bc: Of, settings: Sequence[str], measure: str, sizes: Seq
         return None
     values = errors if measure == "error" else scores
     draws = min(len(of[key].scores) for of in (mine, bc) for key in keys)
-    ours, theirs = (compare.strata([of[key] for key in keys], lambda r: values(r)[:draws]) for of in (mine, bc))
-    return ratio(ours, theirs) if measure == "error" else difference(ours, theirs)
+    ours, theirs = (strata([of[key] for key in keys], lambda r: values(r)[:draws]) for of in (mine, bc))
+    return ratio(ours, theirs) if measure == "error" else statistics.difference(ours, theirs)
 
 
 def judged(mine: Result | None, bc: Result | None) -> str:

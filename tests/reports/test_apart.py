@@ -10,7 +10,10 @@ import pytest
 from handmade import BASE, made, result
 from sbil.errors import UserError
 from sbil.experiments import store
-from sbil.reports import compare, figures, folder, page, paper, tables, verdict, ways
+from sbil.reports import commands, exports, figures, labels, page, paper_numbers, sentences, tables
+from sbil.reports.cells import setting_of, strata, two_lines
+from sbil.reports.differences import differences, few_draws
+from sbil.reports.rows import aggregates, cell_rows, run_rows
 
 PLAIN = "CartPole-v1, ppo demonstrator (sampled), every 20th step"
 SEEDED = f"{PLAIN}, seed 1"
@@ -34,18 +37,18 @@ def states():
 
 
 def test_another_seed_belongs_to_the_setting(seeds):
-    assert list(dict.fromkeys(map(compare.setting_of, seeds))) == [PLAIN, SEEDED]
-    assert compare.two_lines(SEEDED) == ["CartPole-v1", "ppo demonstrator (sampled), every 20th step, seed 1"]
+    assert list(dict.fromkeys(map(setting_of, seeds))) == [PLAIN, SEEDED]
+    assert two_lines(SEEDED) == ["CartPole-v1", "ppo demonstrator (sampled), every 20th step, seed 1"]
     assert page.summary(seeds) == "8 cells, 2 methods, 2 settings, 96 runs"
 
 
 def test_differences_are_from_bc_of_the_same_seed(seeds):
-    found = {(row["setting"], row["size"]): row["mean"] for row in compare.differences(seeds)}
+    found = {(row["setting"], row["size"]): row["mean"] for row in differences(seeds)}
     expected = {(PLAIN, 1): 0.1, (PLAIN, 3): 0.1, (SEEDED, 1): -0.2, (SEEDED, 3): -0.2}
     assert found == pytest.approx(expected, abs=1e-6)
-    rows = [row for row in compare.cell_rows(seeds) if row["method"] == "edm"]
+    rows = [row for row in cell_rows(seeds) if row["method"] == "edm"]
     assert [row["verdict"] for row in rows] == ["above", "above", "below", "below"]
-    assert compare.differences([*seeds[:2], *seeds[6:]]) == []  # no BC of that seed
+    assert differences([*seeds[:2], *seeds[6:]]) == []  # no BC of that seed
 
 
 def test_every_seed_has_its_own_tables(seeds):
@@ -61,22 +64,22 @@ def test_every_seed_has_its_own_tables(seeds):
 
 
 def test_seeds_are_resampled_apart(seeds):
-    assert [part.shape for part in compare.strata(seeds[:2] + seeds[4:6])] == [(2, 6, 2), (2, 6, 2)]
-    together = compare.aggregates(seeds, by=lambda result: result.cell.environment)
+    assert [part.shape for part in strata(seeds[:2] + seeds[4:6])] == [(2, 6, 2), (2, 6, 2)]
+    together = aggregates(seeds, by=lambda result: result.cell.environment)
     assert [(row["method"], row["cells"], row["compared"]) for row in together] == [("bc", 4, 0), ("edm", 4, 4)]
     assert together[1]["difference"] == pytest.approx(-0.05, abs=1e-6)
 
 
 def test_the_verdict_counts_both_seeds(seeds):
-    said = verdict.sentences(seeds)
+    said = sentences.sentences(seeds)
     assert said[0] == "EDM (our default): against BC clearly above in 2 of 4 cells, below in 2 (by -0.200 to +0.100)."
-    assert len(verdict.comparisons(seeds)) == 4
+    assert len(sentences.comparisons(seeds)) == 4
 
 
 def test_each_seed_keeps_the_names_of_its_own_protocol(seeds):
     """Fewer episodes with another seed: that is the usual way there, and no variant of the other."""
     other = [made("bc", size, 0.5, seed=2, episodes=1) for size in (1, 3)]
-    names = {str(result.cell.method) for result in ways.told_apart([*seeds, *other])}
+    names = {str(result.cell.method) for result in labels.told_apart([*seeds, *other])}
     assert names == {"bc", "edm"}
 
 
@@ -84,22 +87,22 @@ def test_every_state_is_left_out_of_tables_and_compared_with_the_same_bc(states)
     plain = states[:2]
     assert tables.markdown(states) == tables.markdown(plain)
     assert tables.latex(states) == tables.latex(plain)
-    assert compare.aggregates(states) == compare.aggregates(plain)
-    assert compare.differences(states) == compare.differences(plain)
-    assert verdict.comparisons(states) == verdict.comparisons(plain)
-    row = compare.cell_rows(states)[2]
+    assert aggregates(states) == aggregates(plain)
+    assert differences(states) == differences(plain)
+    assert sentences.comparisons(states) == sentences.comparisons(plain)
+    row = cell_rows(states)[2]
     assert (row["every_state"], row["verdict"], row["printed_mean"]) == (True, "above", None)
     assert row["difference"] == pytest.approx(0.3, abs=1e-6)
-    assert paper.counterpart(states[1]) is not None
-    assert not paper.differs(states[2])
+    assert paper_numbers.counterpart(states[1]) is not None
+    assert not paper_numbers.differs(states[2])
     with_seed = [*states, made("bc", 1, 0.9, seed=1), made("edm", 1, 0.8, seed=1, every_state=True)]
-    assert compare.cell_rows(with_seed)[-1]["difference"] == pytest.approx(-0.1, abs=1e-6)
+    assert cell_rows(with_seed)[-1]["difference"] == pytest.approx(-0.1, abs=1e-6)
 
 
 def test_columns_for_what_is_rare_are_there_only_with_it(seeds, states):
     ordinary = seeds[:4]
-    assert not {"seed", "every_state"} & {*compare.cell_rows(ordinary)[0], *compare.run_rows(ordinary)[0]}
-    rows = list(csv.DictReader(io.StringIO(tables.csv_text(compare.run_rows([*states, *seeds[4:]])))))
+    assert not {"seed", "every_state"} & {*cell_rows(ordinary)[0], *run_rows(ordinary)[0]}
+    rows = list(csv.DictReader(io.StringIO(tables.csv_text(run_rows([*states, *seeds[4:]])))))
     assert {(row["seed"], row["every_state"]) for row in rows} == {("0", "False"), ("0", "True"), ("1", "False")}
 
 
@@ -115,12 +118,12 @@ def test_the_figure_of_states_shows_every_state_as_a_level(states):
 
 
 def test_files_of_such_results(seeds, states, tmp_path):
-    every = ways.told_apart([*states, *seeds[4:]])
-    folder.write(every, compare.cell_rows(every), tmp_path)
+    every = labels.told_apart([*states, *seeds[4:]])
+    exports.write(every, cell_rows(every), tmp_path)
     assert (tmp_path / "semi_supervised.png").exists()
     assert (tmp_path / "tables.md").read_text().count(SEEDED) == 2
     alone = states[2:]
-    written = folder.write(alone, compare.cell_rows(alone), tmp_path / "alone")
+    written = exports.write(alone, cell_rows(alone), tmp_path / "alone")
     assert {path.name for path in written} == {"cells.csv", "runs.csv", "semi_supervised.png"}
 
 
@@ -129,13 +132,13 @@ def test_commands_and_the_script_run_the_same_cells(seeds, states):
     odd = made("edm", 3, seed=1, updates=500, unlabelled=2, every_state=True)
     cells = [result.cell for result in (*states, *seeds[4:], odd)]
     here = [cell for cell in cells if not cell.seed]
-    assert len(ways.commands(here)) == 1
-    assert "every" not in ways.commands(here)[0]
-    assert ways.commands(cells[3:]) == []
-    assert ways.from_python([cell for cell in here if not cell.every_state]) == ""
+    assert len(commands.commands(here)) == 1
+    assert "every" not in commands.commands(here)[0]
+    assert commands.commands(cells[3:]) == []
+    assert commands.from_python([cell for cell in here if not cell.every_state]) == ""
     found = []
     for some in (here, cells[3:]):
-        script, last = ways.from_python(some).rsplit("\n", 1)
+        script, last = commands.from_python(some).rsplit("\n", 1)
         assert last.startswith("list(run_grid(cells,")
         names: dict[str, list] = {}
         exec(script, names)
@@ -174,10 +177,10 @@ NOTE = "Fewer than 6 draws"
 def test_few_draws_are_said_where_there_are_intervals():
     few, enough = [result(method, 1, BASE[:2]) for method in ("bc", "edm")], [result("bc", 3, BASE)]
     said = "Fewer than 6 draws: there an interval is about the range seen, no 95 % interval."
-    assert compare.few_draws(few) == said
-    assert compare.few_draws(enough) == ""
-    assert compare.few_draws([*few, *enough]).startswith(f"{NOTE} in 2 of 3 cells: ")
-    assert compare.few_draws([result("bc", 1, BASE[:1, :1])]) == ""  # one run has no interval
+    assert few_draws(few) == said
+    assert few_draws(enough) == ""
+    assert few_draws([*few, *enough]).startswith(f"{NOTE} in 2 of 3 cells: ")
+    assert few_draws([result("bc", 1, BASE[:1, :1])]) == ""  # one run has no interval
     assert tables.terminal(few, "few").caption == said
     assert tables.terminal(enough, "enough").caption is None
     assert tables.markdown(few, tables.with_interval).endswith(f"|\n\n{said}\n")
@@ -188,8 +191,8 @@ def test_few_draws_are_said_where_there_are_intervals():
 
 
 def test_five_draws_are_too_few_and_six_are_not():
-    assert compare.few_draws([made("bc", draws=5)])
-    assert not compare.few_draws([made("bc", draws=6)])
+    assert few_draws([made("bc", draws=5)])
+    assert not few_draws([made("bc", draws=6)])
 
 
 def test_few_draws_are_said_on_the_page():
@@ -203,6 +206,6 @@ def test_few_draws_are_said_on_the_page():
 def test_few_draws_are_said_in_the_figures_of_a_folder(tmp_path):
     for name, draws in (("few", 2), ("enough", 6)):
         some = [made("bc", draws=draws), made("edm", draws=draws, unlabelled=1)]
-        folder.write(some, compare.cell_rows(some), tmp_path / name)
+        exports.write(some, cell_rows(some), tmp_path / name)
         for drawn in ("return_against_size", "semi_supervised"):
             assert (NOTE in (tmp_path / name / f"{drawn}.svg").read_text()) == (name == "few")

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from handmade import BASE, result
 from sbil.errors import UserError
 from sbil.experiments import Result
-from sbil.reports import figures, paper
+from sbil.reports import figures, paper_numbers
 
 
 def with_curves(made: Result, **curves: np.ndarray) -> Result:
@@ -74,7 +74,9 @@ def test_the_print_is_drawn_for_the_papers_methods_alone(results):
     dashed = [line for line in panel.get_lines() if line.get_linestyle() == "--"]
     assert len(dashed) == 2
     for line, method, sizes in zip(dashed, ("bc", "edm"), ((1, 3), (1, 3)), strict=True):
-        expected = [paper.printed("CartPole-v1", size, method).mean for size in sizes]  # and none for 2 trajectories
+        expected = [
+            paper_numbers.printed("CartPole-v1", size, method).mean for size in sizes
+        ]  # and none for 2 trajectories
         np.testing.assert_allclose(line.get_ydata(), expected)
         assert (line.get_markerfacecolor(), line.get_alpha()) == ("white", 0.45)
     assert labels(figure)[-3:] == ["BC, weight decay 1", "EDM, as printed", "printed in the paper"]

@@ -14,8 +14,10 @@ import pytest
 from handmade import made
 from sbil.cli import main, parse
 from sbil.experiments import store
-from sbil.reports import compare, page, page_data, ways
+from sbil.reports import commands, labels, page, page_data
+from sbil.reports.cells import setting_of
 from sbil.reports.names import MAIN
+from sbil.reports.rows import cell_rows
 
 CHOSEN = "bc+weight_decay=0/1"
 
@@ -171,10 +173,10 @@ def test_the_table_says_what_the_cell_says(text):
 
 def test_one_method_run_in_two_ways_is_told_apart():
     results = [made("bc", 1), made("bc", 3), made("bc", 1, updates=1000), made("bc", 1, draws=5)]
-    names = {str(result.cell.method) for result in ways.told_apart(results)}
+    names = {str(result.cell.method) for result in labels.told_apart(results)}
     assert names == {"bc", "bc+updates=1000", "bc+draws=5"}
-    assert compare.cell_rows(ways.told_apart(results))
-    again = ways.told_apart(ways.told_apart(results))
+    assert cell_rows(labels.told_apart(results))
+    again = labels.told_apart(labels.told_apart(results))
     assert {str(result.cell.method) for result in again} == names
 
 
@@ -182,17 +184,17 @@ def test_fewer_episodes_with_further_states_are_the_same_method():
     """However many cells have further states: what is compared with BC keeps its name."""
     few = [made("edm", 1, unlabelled=more, episodes=1) for more in range(1, 8)]
     results = [made("bc", 1), *(made("edm", size) for size in (1, 3)), *few]
-    assert {str(one.cell.method) for one in ways.told_apart(results)} == {"bc", "edm"}
+    assert {str(one.cell.method) for one in labels.told_apart(results)} == {"bc", "edm"}
     shorter = [made("edm", 1, unlabelled=more, episodes=1, updates=9) for more in range(1, 8)]
-    assert {str(one.cell.method) for one in ways.told_apart([*results[:3], *shorter])} > {"bc", "edm"}
+    assert {str(one.cell.method) for one in labels.told_apart([*results[:3], *shorter])} > {"bc", "edm"}
     again = [made("edm", 1, unlabelled=1, episodes=2)]
-    assert "edm+episodes=2" in {str(one.cell.method) for one in ways.told_apart([*results, *again])}
+    assert "edm+episodes=2" in {str(one.cell.method) for one in labels.told_apart([*results, *again])}
 
 
 def test_the_same_cell_of_two_versions_is_told_apart():
     twice = [replace(made("bc"), fingerprint=name) for name in ("b", "a")]
-    assert [str(result.cell.method) for result in ways.told_apart(twice)] == ["bc", "bc+copy=2"]
-    assert [result.fingerprint for result in ways.told_apart(twice)] == ["a", "b"]
+    assert [str(result.cell.method) for result in labels.told_apart(twice)] == ["bc", "bc+copy=2"]
+    assert [result.fingerprint for result in labels.told_apart(twice)] == ["a", "b"]
 
 
 def test_colours_and_marks_of_methods_differ():
@@ -216,7 +218,7 @@ def test_the_commands_run_the_same_cells():
         *(made("edm", 1, unlabelled=level).cell for level in (0, 2, 5)),
     ]
     found = []
-    for line in ways.commands(cells):
+    for line in commands.commands(cells):
         program, name, *words = shlex.split(line)
         assert (program, name) == ("sbil", "reproduce")
         command = parse(reproduce.Command, "sbil reproduce", words, reproduce.EXAMPLES)
@@ -226,7 +228,7 @@ def test_the_commands_run_the_same_cells():
 
 
 def test_names_in_commands_are_quoted():
-    (line,) = ways.commands([made("bc+x=a b;rm -rf $HOME").cell])
+    (line,) = commands.commands([made("bc+x=a b;rm -rf $HOME").cell])
     assert "bc+x=a b;rm -rf $HOME" in shlex.split(line)
 
 
@@ -260,7 +262,7 @@ def test_json(folder, results, capsys):
     found = json.loads(capsys.readouterr().out)
     assert len(found["cells"]) == len(results)
     assert found["written"] == [str(folder / "report.html")]
-    assert set(found["verdict"]) == {"all settings", *map(compare.setting_of, results)}
+    assert set(found["verdict"]) == {"all settings", *map(setting_of, results)}
     assert all(sentence.endswith(".") for said in found["verdict"].values() for sentence in said)
 
 

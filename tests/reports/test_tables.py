@@ -11,8 +11,11 @@ from handmade import BASE, result
 from sbil import statistics
 from sbil.errors import UserError
 from sbil.experiments import Method, Result
-from sbil.reports import compare, paper, tables
+from sbil.reports import paper_numbers, tables
+from sbil.reports.cells import setting_of, strata
+from sbil.reports.differences import FEWEST_DRAWS, difference, differences, verdict
 from sbil.reports.names import NAMES, name_of, place_of
+from sbil.reports.rows import aggregates, cell_rows, run_rows
 
 
 @pytest.fixture
@@ -26,31 +29,31 @@ def test_scores_are_scaled_returns(results):
 
 
 def test_differences_are_paired(results):
-    rows = {row["size"]: row for row in compare.differences(results)}
+    rows = {row["size"]: row for row in differences(results)}
     # Each run differs from its partner by the same amount, so the interval has no width.
     assert (rows[1]["mean"], rows[1]["low"], rows[1]["high"]) == pytest.approx((0.1, 0.1, 0.1))
     assert (rows[3]["mean"], rows[3]["low"], rows[3]["high"]) == pytest.approx((-0.3, -0.3, -0.3))
-    assert compare.verdict(rows[1]) == "above"
-    assert compare.verdict(rows[3]) == "below"
-    assert compare.verdict({"draws": 2, "low": 1, "high": 2, "p": 0.01}).startswith("too few")
-    assert compare.verdict({"draws": 9, "low": -1, "high": 2, "p": 0.01}) == "no clear difference"
-    assert compare.verdict({"draws": 9, "low": 1, "high": 2, "p": 0.06}) == "no clear difference"
+    assert verdict(rows[1]) == "above"
+    assert verdict(rows[3]) == "below"
+    assert verdict({"draws": 2, "low": 1, "high": 2, "p": 0.01}).startswith("too few")
+    assert verdict({"draws": 9, "low": -1, "high": 2, "p": 0.01}) == "no clear difference"
+    assert verdict({"draws": 9, "low": 1, "high": 2, "p": 0.06}) == "no clear difference"
 
 
 def test_differences_become_a_row_that_can_be_judged():
     """The one rule of what is clear, for values that no table holds."""
-    rows = [compare.difference(np.full((6, 2), value)) for value in (0.1, -0.1, 0.0)]
-    assert [compare.verdict(row) for row in rows] == ["above", "below", "no clear difference"]
-    assert compare.verdict(compare.difference(np.full((5, 2), 0.1))) == "too few draws to tell (5)"
-    mixed = compare.difference(np.array([0, 0, 0, 0, 0, 0, 0, 0.03, 0.43, 0.68])[:, None])
+    rows = [difference(np.full((6, 2), value)) for value in (0.1, -0.1, 0.0)]
+    assert [verdict(row) for row in rows] == ["above", "below", "no clear difference"]
+    assert verdict(difference(np.full((5, 2), 0.1))) == "too few draws to tell (5)"
+    mixed = difference(np.array([0, 0, 0, 0, 0, 0, 0, 0.03, 0.43, 0.68])[:, None])
     assert mixed["low"] >= 0
-    assert compare.verdict(mixed) == "no clear difference"  # the interval alone would let it pass
+    assert verdict(mixed) == "no clear difference"  # the interval alone would let it pass
 
 
 def test_a_difference_needs_the_same_runs(results):
     fewer = result("rcal", 1, BASE[:3])
     elsewhere = result("rcal", 1, BASE, demonstrator="dqn", mode="greedy")
-    assert compare.differences([*results, fewer, elsewhere]) == compare.differences(results)
+    assert differences([*results, fewer, elsewhere]) == differences(results)
 
 
 def test_diverged_runs_are_shown(results):
@@ -58,7 +61,7 @@ def test_diverged_runs_are_shown(results):
     assert "(3 of 12 diverged)" in text
     assert text.count("diverged") == 1
     assert "| bc | 0.500 ± 0.057 | 0.600 ± 0.057 |" in text
-    assert [row["diverged"] for row in compare.cell_rows(results)] == [0, 0, 0, 3]
+    assert [row["diverged"] for row in cell_rows(results)] == [0, 0, 0, 3]
 
 
 def test_a_losing_cell_is_printed_like_the_others(results):
@@ -71,7 +74,7 @@ def test_a_single_run_has_neither_error_nor_interval():
 
 
 def test_rows_of_runs(results):
-    rows = compare.run_rows(results)
+    rows = run_rows(results)
     assert len(rows) == 48
     assert rows[13] == {
         "environment": "CartPole-v1",
@@ -94,16 +97,16 @@ def test_rows_of_runs(results):
 def test_rows_of_runs_say_what_was_chosen():
     made = result("bc+weight_decay=0/1", 1, BASE[:1])
     chose = Result(made.cell, made.returns, made.scale, made.diverged_at, chosen=("weight_decay=0", "weight_decay=1"))
-    assert [row["chosen"] for row in compare.run_rows([chose])] == ["weight_decay=0", "weight_decay=1"]
+    assert [row["chosen"] for row in run_rows([chose])] == ["weight_decay=0", "weight_decay=1"]
 
 
 def test_unlabelled_trajectories_stay_out_of_ordinary_tables(results, with_unlabelled):
     assert tables.markdown(with_unlabelled) == tables.markdown(results)
     assert tables.grid(with_unlabelled, tables.with_error) == tables.grid(results, tables.with_error)
-    assert compare.differences(with_unlabelled) == compare.differences(results)
-    assert compare.aggregates(with_unlabelled) == compare.aggregates(results)
+    assert differences(with_unlabelled) == differences(results)
+    assert aggregates(with_unlabelled) == aggregates(results)
     assert tables.latex(with_unlabelled) == tables.latex(results)
-    assert [row["unlabelled"] for row in compare.cell_rows(with_unlabelled)] == [0, 0, 0, 0, 1, 2]
+    assert [row["unlabelled"] for row in cell_rows(with_unlabelled)] == [0, 0, 0, 0, 1, 2]
 
 
 def test_two_cells_for_one_place_are_refused(results):
@@ -112,7 +115,7 @@ def test_two_cells_for_one_place_are_refused(results):
 
 
 def test_rows_of_cells_by_hand(with_unlabelled):
-    rows = {(row["method"], row["size"], row["unlabelled"]): row for row in compare.cell_rows(with_unlabelled)}
+    rows = {(row["method"], row["size"], row["unlabelled"]): row for row in cell_rows(with_unlabelled)}
     error = BASE.std(ddof=1) / np.sqrt(12)
     row = rows["edm", 3, 0]
     assert (row["runs"], row["diverged"]) == (12, 3)
@@ -131,7 +134,7 @@ def test_rows_of_cells_by_hand(with_unlabelled):
 
 def test_rows_of_cells_as_csv(results):
     alone = result("random", 1, np.array([[0.5]]))
-    lines = list(csv.DictReader(io.StringIO(tables.csv_text(compare.cell_rows([*results, alone])))))
+    lines = list(csv.DictReader(io.StringIO(tables.csv_text(cell_rows([*results, alone])))))
     assert len(lines) == 5
     assert lines[2]["setting"] == "CartPole-v1, ppo demonstrator (sampled), every 20th step"
     assert (lines[2]["difference"], lines[2]["verdict"]) == ("0.1", "above")
@@ -146,10 +149,10 @@ def test_printed_values_stand_beside_ours(results):
 
 
 def test_aggregates_by_hand(results):
-    rows = {row["method"]: row for row in compare.aggregates([*results, result("rcal", 1, BASE + 0.2)])}
+    rows = {row["method"]: row for row in aggregates([*results, result("rcal", 1, BASE + 0.2)])}
     assert list(rows) == ["bc", "rcal", "edm"]  # as tables have them
     edm = rows["edm"]
-    assert (edm["group"], edm["cells"], edm["runs"], edm["diverged"]) == (compare.setting_of(results[0]), 2, 24, 3)
+    assert (edm["group"], edm["cells"], edm["runs"], edm["diverged"]) == (setting_of(results[0]), 2, 24, 3)
     assert (edm["mean"], edm["difference"]) == pytest.approx((0.45, -0.1))
     assert (edm["difference_low"], edm["difference_high"]) == pytest.approx((-0.1, -0.1))
     assert edm["iqm"] == pytest.approx(statistics.iqm(np.concatenate([BASE.ravel() + 0.1, BASE.ravel() - 0.2])))
@@ -163,9 +166,9 @@ def test_aggregates_by_hand(results):
 
 def test_aggregates_over_an_environment(results):
     other = [result("edm", 1, BASE - 0.1, mode="greedy"), result("bc", 1, BASE, mode="greedy")]
-    apart = compare.aggregates([*results, *other])
+    apart = aggregates([*results, *other])
     assert [row["cells"] for row in apart] == [2, 2, 1, 1]
-    together = compare.aggregates([*results, *other], by=lambda result: result.cell.environment)
+    together = aggregates([*results, *other], by=lambda result: result.cell.environment)
     assert [(row["group"], row["method"], row["cells"]) for row in together] == [
         ("CartPole-v1", "bc", 3),
         ("CartPole-v1", "edm", 3),
@@ -176,8 +179,8 @@ def test_aggregates_over_an_environment(results):
 def test_draws_of_one_environment_are_resampled_together(results):
     cells = [results[0], results[1], result("bc", 1, BASE, mode="greedy"), result("bc", 7, BASE[:3])]
     acrobot = result("bc", 1, BASE, environment="Acrobot-v1", thin=1)
-    assert [part.shape for part in compare.strata([acrobot, *cells])] == [(1, 6, 2), (3, 6, 2), (1, 3, 2)]
-    (doubled,) = compare.strata(cells[:2], lambda result: 2 * result.scores)  # other values than scores
+    assert [part.shape for part in strata([acrobot, *cells])] == [(1, 6, 2), (3, 6, 2), (1, 3, 2)]
+    (doubled,) = strata(cells[:2], lambda result: 2 * result.scores)  # other values than scores
     np.testing.assert_allclose(doubled, [2 * BASE, 2 * (BASE + 0.1)], atol=1e-6)
 
 
@@ -219,25 +222,28 @@ def test_latex_has_a_table_a_setting_and_the_print_where_there_is_any(results):
 def test_cells_are_told_apart_from_the_printed_ones():
     """The paper prints 0.321 ± 0.026 for BC from one CartPole trajectory, and nothing for two."""
     spread = np.array([[-0.05, 0.05]] * 5)  # a standard error of 0.0167; with the paper's, two are 0.062
-    assert paper.printed("CartPole-v1", 1, "bc") == (0.321, 0.026)
-    assert not paper.differs(result("bc", 1, 0.321 + 0.06 + spread))
-    assert paper.differs(result("bc", 1, 0.321 + 0.064 + spread))
-    assert paper.differs(result("bc", 1, 0.321 - 0.064 + spread))
-    assert paper.printed("CartPole-v1", 2, "bc") is None
-    assert not paper.differs(result("bc", 2, spread))
-    assert not paper.differs(result("majority", 1, spread))
+    assert paper_numbers.printed("CartPole-v1", 1, "bc") == (0.321, 0.026)
+    assert not paper_numbers.differs(result("bc", 1, 0.321 + 0.06 + spread))
+    assert paper_numbers.differs(result("bc", 1, 0.321 + 0.064 + spread))
+    assert paper_numbers.differs(result("bc", 1, 0.321 - 0.064 + spread))
+    assert paper_numbers.printed("CartPole-v1", 2, "bc") is None
+    assert not paper_numbers.differs(result("bc", 2, spread))
+    assert not paper_numbers.differs(result("majority", 1, spread))
     every = [
-        paper.printed(task, n, m) for task in ("CartPole-v1", "Acrobot-v1") for n in (1, 15) for m in paper.METHODS
+        paper_numbers.printed(task, n, m)
+        for task in ("CartPole-v1", "Acrobot-v1")
+        for n in (1, 15)
+        for m in paper_numbers.METHODS
     ]
     assert None not in every
 
 
 def test_only_the_papers_methods_have_a_counterpart():
-    assert paper.counterpart(result("edm", 1, BASE)) == paper.counterpart(result("edm:paper", 1, BASE))
-    assert paper.counterpart(result("edm", 1, BASE)) == paper.printed("CartPole-v1", 1, "edm")
+    assert paper_numbers.counterpart(result("edm", 1, BASE)) == paper_numbers.counterpart(result("edm:paper", 1, BASE))
+    assert paper_numbers.counterpart(result("edm", 1, BASE)) == paper_numbers.printed("CartPole-v1", 1, "edm")
     for other in (result("bc:decay", 1, BASE), result("edm:released", 1, BASE), result("edm", 1, BASE, unlabelled=1)):
-        assert paper.counterpart(other) is None
-        assert not paper.differs(other)
+        assert paper_numbers.counterpart(other) is None
+        assert not paper_numbers.differs(other)
 
 
 def test_names_of_methods():
@@ -250,7 +256,7 @@ def test_names_of_methods():
 
 
 def test_no_verdict_without_enough_draws_for_a_small_p():
-    enough, few = (statistics.sign_flip(np.ones(compare.FEWEST_DRAWS - less)) for less in (0, 1))
+    enough, few = (statistics.sign_flip(np.ones(FEWEST_DRAWS - less)) for less in (0, 1))
     assert enough < 0.05 <= few
 
 

@@ -36,7 +36,8 @@ def run(command: Command) -> None:
     from sbil import files
     from sbil.cli.reproduce import print_results, run_cells
     from sbil.experiments import Cell, EnvironmentTask, Method
-    from sbil.reports import compare, figures, tables
+    from sbil.reports import figures, tables
+    from sbil.reports.rows import cell_rows
 
     task = EnvironmentTask("CartPole-v1", "ppo", "sampled", 20, command.episodes)
     cells = [
@@ -48,7 +49,7 @@ def run(command: Command) -> None:
     files.write_text(command.out / "table.md", tables.markdown(results, tables.with_interval))
     figures.write(figures.against_size(results), command.out / "figure.png")
     if command.json:
-        print(tables.json_text({"cells": compare.cell_rows(results)}))
+        print(tables.json_text({"cells": cell_rows(results)}))
         return
     print_results(results)
     sbil = "sbil" if shutil.which("sbil") else sys.argv[0]

@@ -39,7 +39,8 @@ def run(command: Command) -> None:
     """Write the page, then say what it says."""
     from sbil import files
     from sbil.experiments.store import read_all
-    from sbil.reports import clinical, compare, folder, page, tables, ways
+    from sbil.reports import clinical, exports, labels, page, tables
+    from sbil.reports.rows import cell_rows
 
     check(command)
     matched = clinical.found(command.results)
@@ -50,10 +51,10 @@ def run(command: Command) -> None:
         print(tables.json_text(written) if command.json else f"{', '.join(names)}\n\nwrote {command.out}")
         return
     results = read_all(command.results, episodes=False)
-    apart = ways.told_apart(results)
-    facts = compare.cell_rows(apart)
+    apart = labels.told_apart(results)
+    facts = cell_rows(apart)
     files.write_text(command.out, page.build(results, facts, matched))
-    paths = [command.out, *(folder.write(apart, facts, command.figures) if command.figures else [])]
+    paths = [command.out, *(exports.write(apart, facts, command.figures) if command.figures else [])]
     said = verdicts(apart)
     if command.json:
         print(tables.json_text({"verdict": said, "cells": facts, "written": list(map(str, paths))}))
@@ -78,9 +79,10 @@ def check(command: Command) -> None:
 
 def verdicts(results: "Sequence[Result]") -> dict[str, list[str]]:
     """What all results say, then those of each setting; a single setting is all there is."""
-    from sbil.reports import compare, verdict
+    from sbil.reports import sentences
+    from sbil.reports.cells import grouped, setting_of
 
-    groups = compare.grouped(results, compare.setting_of)
+    groups = grouped(results, setting_of)
     if len(groups) > 1:
         groups = {"all settings": list(results), **groups}
-    return {name: verdict.sentences(here) for name, here in groups.items()}
+    return {name: sentences.sentences(here) for name, here in groups.items()}

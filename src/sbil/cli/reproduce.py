@@ -89,7 +89,8 @@ def run(command: Command) -> None:
     from sbil.cli.progress import console
     from sbil.experiments.experiment import cells_of
     from sbil.experiments.store import read_all
-    from sbil.reports import clinical, compare, folder, page, tables, ways
+    from sbil.reports import clinical, exports, labels, page, tables
+    from sbil.reports.rows import cell_rows
 
     names = [name.strip() for name in command.env.split(",")] if command.env else []
     others = ",".join(name for name in names if name not in DATASETS)
@@ -121,12 +122,12 @@ def run(command: Command) -> None:
         read_all([command.out], episodes=False)  # what the report could not read is named before the work, not after
     results = run_cells(cells, command.out, executor(command))
     everything = read_all([command.out], episodes=False)  # what earlier calls left there too
-    apart = ways.told_apart(everything)
-    facts = compare.cell_rows(apart)
+    apart = labels.told_apart(everything)
+    facts = cell_rows(apart)
     files.write_text(command.out / "report.html", page.build(everything, facts, clinical.found([command.out])))
-    folder.write(apart, facts, command.out / "report")
+    exports.write(apart, facts, command.out / "report")
     if command.json:
-        print(tables.json_text({"cells": compare.cell_rows(results)}))
+        print(tables.json_text({"cells": cell_rows(results)}))
         return
     console.print()
     print_results(results)
@@ -345,11 +346,12 @@ def print_results(results: "Sequence[Result]") -> None:
     """The table with intervals, and the paired differences from BC."""
     from rich.console import Console
 
-    from sbil.reports import compare, tables
+    from sbil.reports import tables
+    from sbil.reports.cells import setting_of
 
     console = Console()
-    for setting in dict.fromkeys(compare.setting_of(result) for result in results if not result.cell.unlabelled):
-        here = [result for result in results if compare.setting_of(result) == setting and not result.cell.unlabelled]
+    for setting in dict.fromkeys(setting_of(result) for result in results if not result.cell.unlabelled):
+        here = [result for result in results if setting_of(result) == setting and not result.cell.unlabelled]
         console.print(
             tables.terminal(here, f"{setting}: scaled return [95 % interval], {len(here[0].cell.runs)} runs a cell")
         )
@@ -360,8 +362,8 @@ def print_results(results: "Sequence[Result]") -> None:
 
 def print_differences(results: "Sequence[Result]") -> None:
     """The paired differences from BC, one line a cell."""
-    from sbil.reports import compare
+    from sbil.reports.differences import differences, verdict
 
-    for row in compare.differences(results):
+    for row in differences(results):
         interval = f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        print(f"{row['method']} - bc at n={row['size']}: {interval}, {compare.verdict(row)}")
+        print(f"{row['method']} - bc at n={row['size']}: {interval}, {verdict(row)}")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from sbil.errors import UserError
-from sbil.reports import paper, shell
+from sbil.reports import html, paper_numbers
+from sbil.reports.html import Html, tag
 from sbil.reports.names import name_of
-from sbil.reports.shell import Html, tag
 
 FOLDER = "clinical"  # inside a folder of results
 METRICS = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}
@@ -36,8 +36,8 @@ def _read(path: Path) -> Table:
 def printed(name: str) -> dict[str, dict[str, tuple[float, float]]]:
     """What the paper prints of a dataset, by our methods and its metrics."""
     rows: dict[str, dict[str, tuple[float, float]]] = {}
-    for method, theirs in paper.COUNTERPARTS.items():
-        cells = {metric: paper.printed_metric(name, metric, theirs) for metric in METRICS.values()}
+    for method, theirs in paper_numbers.COUNTERPARTS.items():
+        cells = {metric: paper_numbers.printed_metric(name, metric, theirs) for metric in METRICS.values()}
         rows[method] = {metric: (cell.mean, cell.standard_error) for metric, cell in cells.items() if cell}
     return {method: cells for method, cells in rows.items() if cells}
 
@@ -45,7 +45,7 @@ def printed(name: str) -> dict[str, dict[str, tuple[float, float]]]:
 def build(tables: Sequence[Table]) -> str:
     """The page of clinical tables where there are no other results."""
     titles = "; ".join(str(table["name"]) for table in tables)
-    return shell.page("clinical", {}, looks="page", title=titles, clinical=section(tables))
+    return html.page("clinical", {}, looks="page", title=titles, clinical=section(tables))
 
 
 def section(tables: Sequence[Table]) -> Html:

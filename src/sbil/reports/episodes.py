@@ -14,8 +14,8 @@ import numpy as np
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.policy import Policy
-from sbil.reports import shell
-from sbil.reports.shell import Html, joined, tag
+from sbil.reports import html
+from sbil.reports.html import Html, joined, tag
 
 PRIVACY = "This page holds recorded values of single episodes: keep it where the data themselves may be kept."
 NUMBERS = 1_000_000  # the most values in a page, at four characters each
@@ -79,7 +79,7 @@ def episodes_page(
         "policy": policy is not None,
         "episodes": [{key: value for part in of for key, value in part.items()} for of in zip(*parts, strict=True)],
     }
-    return shell.page(
+    return html.page(
         "episodes",
         data,
         title=title,

@@ -21,8 +21,8 @@ from matplotlib.ticker import MaxNLocator
 from sbil import files, statistics
 from sbil.errors import UserError
 from sbil.experiments import Result
-from sbil.reports import paper
-from sbil.reports.compare import distinct, grouped, is_ordinary, ordinary, setting_of, strata, two_lines
+from sbil.reports import paper_numbers
+from sbil.reports.cells import distinct, grouped, is_ordinary, ordinary, setting_of, strata, two_lines
 from sbil.reports.names import MAIN, NAMES
 from sbil.statistics import estimate
 
@@ -62,7 +62,7 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
         for method, mine in grouped(here, _method).items():
             mine.sort(key=lambda result: result.cell.size)
             places = {size: place + shifts[method] for place, size in enumerate(sizes)}
-            if printed and method in paper.METHODS:
+            if printed and method in paper_numbers.METHODS:
                 _printed(panel, mine[0].cell.environment, method, places, styles[method])
             _curve(panel, mine, [places[result.cell.size] for result in mine], styles[method])
         panel.set_xticks(range(len(sizes)), [str(size) for size in sizes])
@@ -264,7 +264,7 @@ def _mostly_lost(result: Result) -> bool:
 
 
 def _printed(panel: Axes, environment: str, method: str, places: Mapping[int, float], style: Style) -> None:
-    cells = {place: paper.printed(environment, size, method) for size, place in places.items()}
+    cells = {place: paper_numbers.printed(environment, size, method) for size, place in places.items()}
     found = {place: cell.mean for place, cell in cells.items() if cell}
     (line,) = panel.plot(
         list(found), list(found.values()), "--", color=style.colour, linewidth=1, alpha=0.45, zorder=1.5

@@ -10,11 +10,13 @@ from typing import Any
 
 from sbil.experiments import Result
 from sbil.experiments.result import SECONDS
-from sbil.reports import clinical, compare, page_data, shell, verdict, ways
-from sbil.reports.compare import two_lines
+from sbil.reports import clinical, commands, html, labels, page_data, sentences
+from sbil.reports.cells import grouped, is_ordinary, setting_of, two_lines
+from sbil.reports.differences import FEWEST_DRAWS, few_draws
+from sbil.reports.html import Html, joined, tag
 from sbil.reports.names import MAIN, name_of
 from sbil.reports.page_data import beyond
-from sbil.reports.shell import Html, joined, tag
+from sbil.reports.rows import aggregates, cell_rows
 
 FROM_PYTHON = "From Python: sbil reproduce has no option for another seed, nor for every state."
 EVERY = (
@@ -31,18 +33,18 @@ def build(
 ) -> str:
     """The page of some results, whatever their order.
 
-    facts: the `cell_rows` of `ways.told_apart`, if at hand.
+    facts: the `cell_rows` of `labels.told_apart`, if at hand.
     matched: the clinical tables.
     """
-    apart = ways.told_apart(results)
-    facts, compared = facts or compare.cell_rows(apart), verdict.comparisons(apart)
-    return shell.page(
+    apart = labels.told_apart(results)
+    facts, compared = facts or cell_rows(apart), sentences.comparisons(apart)
+    return html.page(
         "page",
         page_data.plain(page_data.data(apart, facts)),
         title=summary(apart),
-        few=_spaced(compare.few_draws(apart)),
+        few=_spaced(few_draws(apart)),
         every=_spaced(EVERY if any(result.cell.every_state for result in apart) else ""),
-        verdict=_sentences(verdict.sentences(apart, compared)),
+        verdict=_sentences(sentences.sentences(apart, compared)),
         glance=_glance(compared),
         settings=_by_setting(apart, compared),
         overall=_overall(shown(apart)),
@@ -69,7 +71,7 @@ def summary(results: Sequence[Result]) -> str:
     counts = {
         "cell": len(results),
         "method": len({str(result.cell.method) for result in results}),
-        "setting": len({compare.setting_of(result) for result in results}),
+        "setting": len({setting_of(result) for result in results}),
         "run": sum(len(result.cell.runs) for result in results),
     }
     return ", ".join(f"{count:,} {name}" + "s" * (count != 1) for name, count in counts.items())
@@ -88,12 +90,12 @@ def _sentences(sentences: Iterable[str]) -> Html:
 
 def _by_setting(results: Sequence[Result], compared: Sequence[dict[str, Any]]) -> Html:
     """The sentences of each setting, where there are several."""
-    settings = compare.grouped(results, compare.setting_of)
+    settings = grouped(results, setting_of)
     if len(settings) == 1:
         return Html("")
     cards = []
     for setting, here in settings.items():
-        said = verdict.sentences(here, [row for row in compared if row["setting"] == setting])
+        said = sentences.sentences(here, [row for row in compared if row["setting"] == setting])
         cards.append(tag("details", tag("summary", setting), _sentences(said)))
     return joined([tag("h3", "Setting by setting"), tag("div", *cards, class_="stack")])
 
@@ -191,12 +193,12 @@ def _shown(row: dict[str, Any], draws: int) -> dict[str, tuple[str, float | None
 
 def _few(draws: int) -> str:
     """Beside an interval of too few draws: how many there are."""
-    return f" ({draws} draw{'s' * (draws != 1)})" if draws < compare.FEWEST_DRAWS else ""
+    return f" ({draws} draw{'s' * (draws != 1)})" if draws < FEWEST_DRAWS else ""
 
 
 def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
     """A table a setting; the script sorts and filters them."""
-    hidden = {"Unlabelled"} if all(compare.is_ordinary(result.cell) for result in results) else set()
+    hidden = {"Unlabelled"} if all(is_ordinary(result.cell) for result in results) else set()
     texts = [_shown(row, result.cell.draws) for result, row in zip(results, facts, strict=True)]
     columns = [name for name in texts[0] if name not in hidden]
     head = tag(
@@ -215,7 +217,7 @@ def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
 
 def _overall(results: Sequence[Result]) -> Html:
     """The methods of each setting over all their sizes, beside BC."""
-    rows = compare.aggregates(results)
+    rows = aggregates(results)
     heads = [
         "Method",
         "Interquartile mean",
@@ -257,10 +259,10 @@ def _entry(column: str, texts: dict[str, tuple[str, float | None]], row: dict[st
 def _commands(results: Sequence[Result]) -> Html:
     """What to type to run the cells of each setting again; a script for those that no command runs."""
     parts = []
-    for setting in sorted({compare.setting_of(result) for result in results}):
-        cells = [result.cell for result in results if compare.setting_of(result) == setting]
-        lines = [tag("pre", tag("code", line), tabindex=0) for line in ways.commands(cells)]
-        if script := ways.from_python(cells):
+    for setting in sorted({setting_of(result) for result in results}):
+        cells = [result.cell for result in results if setting_of(result) == setting]
+        lines = [tag("pre", tag("code", line), tabindex=0) for line in commands.commands(cells)]
+        if script := commands.from_python(cells):
             lines += [tag("p", FROM_PYTHON, class_="note"), tag("pre", tag("code", script), tabindex=0)]
         parts.append(tag("details", tag("summary", setting), *lines))
     return tag("div", *parts, class_="stack")

@@ -9,10 +9,11 @@ import numpy as np
 
 from sbil import statistics
 from sbil.experiments import Result
-from sbil.reports import paper
-from sbil.reports.compare import FEWEST_DRAWS, is_ordinary, setting_of, two_lines
+from sbil.reports import paper_numbers
+from sbil.reports.cells import is_ordinary, setting_of, two_lines
+from sbil.reports.differences import FEWEST_DRAWS
+from sbil.reports.labels import PROTOCOL
 from sbil.reports.names import MAIN, name_of, place_of
-from sbil.reports.ways import PROTOCOL
 
 COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # of the main methods, by their numbers in page.css
 MARKERS = 8  # in page.js
@@ -59,7 +60,7 @@ def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
             "shown": method in first,
             "colour": styles[method][0],
             "marker": styles[method][1],
-            "printed": paper.COUNTERPARTS.get(method),
+            "printed": paper_numbers.COUNTERPARTS.get(method),
         }
         for method in methods
     ]

@@ -14,9 +14,11 @@ from rich.table import Table
 
 from sbil.errors import UserError
 from sbil.experiments import Result
-from sbil.reports import paper
-from sbil.reports.compare import aggregates, few_draws, grouped, ordinary, setting_of
+from sbil.reports import paper_numbers
+from sbil.reports.cells import grouped, ordinary, setting_of
+from sbil.reports.differences import few_draws
 from sbil.reports.names import name_of, place_of
+from sbil.reports.rows import aggregates
 from sbil.statistics import Estimate, estimate
 
 
@@ -82,11 +84,11 @@ def with_error(result: Result) -> str:
 
 
 def with_printed(result: Result) -> str:
-    """The score of a cell and, where the paper has it, the printed one; † where they differ (`paper.differs`)."""
-    printed = paper.counterpart(result)
+    """Write the score of a cell and the paper's; † marks cells that differ from it (`paper_numbers.differs`)."""
+    printed = paper_numbers.counterpart(result)
     if printed is None:
         return with_error(result)
-    mark = " †" if paper.differs(result) else ""
+    mark = " †" if paper_numbers.differs(result) else ""
     return f"{with_error(result)} (printed: {_plus_minus(*printed)}){mark}"
 
 
@@ -172,7 +174,9 @@ def _latex_table(setting: str, results: Sequence[Result]) -> str:
     sizes = sorted({result.cell.size for result in results})
     _, ours = grid(results, _latex_cell)
     body = [[_escaped(name_of(method)), *cells] for method, *cells in ours]
-    printed = [[f"printed: {name}", *_printed_cells(cell.environment, sizes, m)] for m, name in paper.NAMES.items()]
+    printed = [
+        [f"printed: {name}", *_printed_cells(cell.environment, sizes, m)] for m, name in paper_numbers.NAMES.items()
+    ]
     lines = [
         r"\begin{table}",
         r"\centering",
@@ -194,7 +198,7 @@ def _latex_table(setting: str, results: Sequence[Result]) -> str:
 def _caption(setting: str, results: Sequence[Result]) -> str:
     runs = " or ".join(map(str, sorted({len(result.cell.runs) for result in results})))
     text = rf"{_escaped(setting)}: scaled return (random 0, demonstrator 1), mean $\pm$ standard error of {runs} runs."
-    if any(paper.differs(result) for result in results):
+    if any(paper_numbers.differs(result) for result in results):
         text += r" $\dagger$: more than two standard errors of the difference from what the paper prints."
     return text + (" In brackets: runs that diverged." if any(result.diverged for result in results) else "")
 
@@ -205,13 +209,13 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 def _latex_cell(result: Result) -> str:
     value = estimate(result.scores)
-    mark = r"^\dagger" if paper.differs(result) else ""
+    mark = r"^\dagger" if paper_numbers.differs(result) else ""
     diverged = f" [{result.diverged}]" if result.diverged else ""
     return _latex_value(value.mean, value.standard_error, mark) + diverged
 
 
 def _printed_cells(environment: str, sizes: Sequence[int], method: str) -> list[str]:
-    cells = [paper.printed(environment, size, method) for size in sizes]
+    cells = [paper_numbers.printed(environment, size, method) for size in sizes]
     return [_latex_value(*cell) if cell else "" for cell in cells]
 
 

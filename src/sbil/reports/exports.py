@@ -6,8 +6,11 @@ from typing import Any
 
 from sbil import files
 from sbil.experiments import Result
-from sbil.reports import compare, figures, tables
+from sbil.reports import figures, tables
+from sbil.reports.cells import is_ordinary
+from sbil.reports.differences import few_draws
 from sbil.reports.names import MAIN, NAMES, place_of
+from sbil.reports.rows import run_rows
 
 DRAWN = 8  # methods that a figure can show and stay legible
 DIAGNOSED = ("policy_loss", "energy_gap", "energy", "chain_size")
@@ -18,21 +21,21 @@ def write(results: Sequence[Result], facts: Sequence[dict[str, Any]], folder: Pa
     files.sweep(folder)
     texts = {
         "cells.csv": tables.csv_text(facts),
-        "runs.csv": tables.csv_text(compare.run_rows(results)),
+        "runs.csv": tables.csv_text(run_rows(results)),
     }
-    if any(compare.is_ordinary(result.cell) for result in results):
+    if any(is_ordinary(result.cell) for result in results):
         texts["tables.md"] = tables.markdown(results, tables.with_printed) + "\n" + tables.aggregate_markdown(results)
         texts["tables.tex"] = tables.latex(results)
     drawn, plots = shown(results), {}
-    main = [result for result in drawn if compare.is_ordinary(result.cell)]
+    main = [result for result in drawn if is_ordinary(result.cell)]
     if main:
         plots["return_against_size"] = figures.against_size(main, NAMES, printed=True)
         plots["profile"] = figures.profile(main, NAMES)
     if len(main) < len(drawn):
         plots["semi_supervised"] = figures.semi_supervised(drawn, NAMES)
-    apart = [result for result in drawn if not compare.is_ordinary(result.cell)]
+    apart = [result for result in drawn if not is_ordinary(result.cell)]
     for name, figure in plots.items():
-        if note := compare.few_draws(apart if name == "semi_supervised" else main):
+        if note := few_draws(apart if name == "semi_supervised" else main):
             figure.suptitle(note, fontsize=8)
     least = min((result.cell.size for result in main), default=0)
     followed = [result for result in main if result.cell.size == least and len(result.points) > 1]

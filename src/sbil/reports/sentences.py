@@ -1,13 +1,15 @@
 """What results say, in sentences made from the numbers: where EDM wins, loses or cannot be told apart.
 
-A win and a loss are worded alike. A difference is clear where `compare.verdict` says so.
+A win and a loss are worded alike. A difference is clear where `verdict` says so.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from sbil.experiments import Method, Result
-from sbil.reports import compare, paper
+from sbil.reports import paper_numbers
+from sbil.reports.cells import grouped, is_ordinary, setting_of
+from sbil.reports.differences import FEWEST_DRAWS, differences, verdict
 from sbil.reports.names import name_of, place_of
 
 FORMS = ("edm", "edm:released", "edm:paper")  # those of EDM, by our names
@@ -27,21 +29,18 @@ def _chooses_decay(method: Method) -> bool:
 
 def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Each form of EDM against each baseline, one row a cell: the paired difference, and `verdict` in words."""
-    labelled = [result for result in results if compare.is_ordinary(result.cell)]
+    labelled = [result for result in results if is_ordinary(result.cell)]
     rows = []
     for baseline in baselines(labelled):
         here = [result for result in labelled if str(result.cell.method) in (*FORMS, baseline)]
-        rows += [
-            {**row, "baseline": baseline, "verdict": compare.verdict(row)}
-            for row in compare.differences(here, baseline)
-        ]
+        rows += [{**row, "baseline": baseline, "verdict": verdict(row)} for row in differences(here, baseline)]
     return sorted(rows, key=lambda row: FORMS.index(row["method"]))
 
 
 def sentences(results: Sequence[Result], rows: Sequence[dict[str, Any]] | None = None) -> list[str]:
     """What these results say; `rows` are their `comparisons` where they are already at hand."""
     rows = comparisons(results) if rows is None else rows
-    labelled = [result for result in results if compare.is_ordinary(result.cell)]
+    labelled = [result for result in results if is_ordinary(result.cell)]
     forms = [form for form in FORMS if any(str(result.cell.method) == form for result in labelled)]
     parts = [_standing(form, [row for row in rows if row["method"] == form]) for form in forms]
     if not forms:
@@ -70,7 +69,7 @@ def _side(rows: Sequence[dict[str, Any]], said: int) -> str:
     means = [_signed(row["mean"]) for row in sorted(rows, key=lambda row: row["mean"])]
     span = f"(by {means[0]})" if len(means) == 1 else f"(by {means[0]} to {means[-1]})"
     words = [row["verdict"] for row in rows]
-    untold = sum(row["draws"] < compare.FEWEST_DRAWS for row in rows)
+    untold = sum(row["draws"] < FEWEST_DRAWS for row in rows)
     if untold == len(rows):
         return f"too few draws to tell {span}"
     if len(rows) == 1:
@@ -90,7 +89,7 @@ def _divergence(results: Sequence[Result]) -> str:
     """Who diverges, and which forms of EDM do not."""
     counts = {
         method: (sum(r.diverged for r in mine), sum(len(r.cell.runs) for r in mine))
-        for method, mine in compare.grouped(results, lambda result: str(result.cell.method)).items()
+        for method, mine in grouped(results, lambda result: str(result.cell.method)).items()
     }
     if not any(diverged for diverged, _ in counts.values()):
         return "Diverged runs: none."
@@ -109,12 +108,12 @@ def _cells(number: int) -> str:
 
 def _print(results: Sequence[Result]) -> str:
     """How many cells are not what the paper prints, and on which side of it."""
-    found = [(result, printed) for result in results if (printed := paper.counterpart(result))]
+    found = [(result, printed) for result in results if (printed := paper_numbers.counterpart(result))]
     if any(str(result.cell.method) == "edm:paper" for result, _ in found):  # our default is not what it prints
         found = [(result, printed) for result, printed in found if str(result.cell.method) != "edm"]
     if not found:
         return ""
-    far = [(result, printed) for result, printed in found if paper.differs(result)]
+    far = [(result, printed) for result, printed in found if paper_numbers.differs(result)]
     above = sum(result.scores.mean() > printed.mean for result, printed in far)
     sides = f": {_count(above)} above, {_count(len(far) - above)} below" if far else ""
     lie = "lies" if len(far) == 1 else "lie"
@@ -127,9 +126,9 @@ def _print(results: Sequence[Result]) -> str:
 def _ranking(results: Sequence[Result]) -> str:
     """Whether EDM has the highest mean of the paper's methods, where the paper says so."""
     won: dict[str, list[int]] = {}
-    for cells in compare.grouped(results, lambda r: (compare.setting_of(r), r.cell.size)).values():
+    for cells in grouped(results, lambda r: (setting_of(r), r.cell.size)).values():
         means = {str(r.cell.method): round(float(r.scores.mean()), 3) for r in cells}
-        others = [means[method] for method in paper.METHODS if method in means and method != "edm"]
+        others = [means[method] for method in paper_numbers.METHODS if method in means and method != "edm"]
         if others and _first_in_the_paper(cells[0]):
             for form in FORMS:
                 if form in means:
@@ -146,6 +145,6 @@ def _ranking(results: Sequence[Result]) -> str:
 def _first_in_the_paper(result: Result) -> bool:
     """Whether the paper prints EDM's mean as the highest (ties count) at the size of a cell."""
     cell = result.cell
-    printed = {method: paper.printed(cell.environment, cell.size, method) for method in paper.METHODS}
+    printed = {method: paper_numbers.printed(cell.environment, cell.size, method) for method in paper_numbers.METHODS}
     means = {method: value.mean for method, value in printed.items() if value}
     return "edm" in means and means["edm"] == max(means.values())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from handmade import made
 from sbil.reports.names import NAMES
-from sbil.reports.verdict import baselines, comparisons, sentences
+from sbil.reports.sentences import baselines, comparisons, sentences
 
 CHOSEN = "bc+weight_decay=0/0.1/0.3/1/3/10"
 

@@ -1,0 +1,59 @@
+"""Labels that tell apart cells of one method that were run in several ways, for instance bc and bc+updates=1000."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sbil.experiments import Cell, Result
+from sbil.reports.cells import is_ordinary
+from sbil.reports.names import place_of
+
+PROTOCOL = ("draws", "initialisations", "updates", "episodes")  # the last: see `told_apart`
+
+
+def told_apart(results: Sequence[Result]) -> list[Result]:
+    """Results in the order of tables; one method run in two ways gets two names, such as bc and bc+updates=1000.
+
+    The way with most cells, then most draws, initialisations and updates, keeps the method's own name. How often it
+    played may differ between its cells with and without further states: they still belong together.
+    """
+    ways: dict[tuple[str, int, str], dict[bool, Counter[tuple[int, ...]]]] = {}
+    for result in results:
+        kinds = ways.setdefault(_series(result.cell), {True: Counter(), False: Counter()})
+        kinds[is_ordinary(result.cell)][protocol_of(result.cell)] += 1
+    named, seen = [], Counter[Cell]()
+    for result in sorted(results, key=lambda result: (_place(result.cell), result.fingerprint)):
+        cell = result.cell
+        usual = _usual(ways[_series(cell)], is_ordinary(cell))
+        marks = [f"{n}={v}" for n, v, u in zip(PROTOCOL, protocol_of(cell), usual, strict=True) if v != u]
+        seen[cell] += 1
+        marks += [f"copy={seen[cell]}"] if seen[cell] > 1 else []
+        method = replace(cell.method, settings=(*cell.method.settings, *marks))
+        named.append(replace(result, cell=replace(cell, method=method)))
+    return sorted(named, key=lambda result: _place(result.cell))
+
+
+def _usual(kinds: dict[bool, Counter[tuple[int, ...]]], kind: bool) -> tuple[int, ...]:
+    """The way of most cells; the episodes are those of most cells of a kind that were run so."""
+
+    def most(counts: Counter[tuple[int, ...]]) -> tuple[int, ...]:
+        return max(counts, key=lambda way: (counts[way], way))
+
+    usual = most(kinds[True] + kinds[False])
+    same = Counter({way: count for way, count in kinds[kind].items() if way[:-1] == usual[:-1]})
+    return most(same) if same else usual
+
+
+def _series(cell: Cell) -> tuple[str, int, str]:
+    return cell.setting, cell.seed, str(cell.method)
+
+
+def protocol_of(cell: Cell) -> tuple[int, ...]:
+    """Return how often a cell trains and plays, in the order of PROTOCOL."""
+    return tuple(getattr(cell, name) for name in PROTOCOL)
+
+
+def _place(cell: Cell) -> tuple[Any, ...]:
+    states = cell.unlabelled, cell.every_state
+    return cell.setting, cell.seed, place_of(str(cell.method)), cell.size, *states, protocol_of(cell)

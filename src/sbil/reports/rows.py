@@ -1,0 +1,124 @@
+"""Results as rows of plain values: one row per run, per cell, or per method over many cells."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sbil import statistics
+from sbil.experiments import Result
+from sbil.reports import paper_numbers
+from sbil.reports.cells import ordinary, setting_of, strata
+from sbil.reports.differences import difference, pairs_of, verdict
+from sbil.reports.names import place_of
+from sbil.statistics import Interval, estimate
+
+
+def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """One row a run: everything that a statistic over runs needs."""
+    rare = _rare(results, "every_state", "seed")
+    return [
+        {
+            "environment": result.cell.environment,
+            "demonstrator": result.cell.demonstrator,
+            "mode": result.cell.mode,
+            "thin": result.cell.thin,
+            "method": str(result.cell.method),
+            "size": result.cell.size,
+            "unlabelled": result.cell.unlabelled,
+            **{name: getattr(result.cell, name) for name in rare},
+            "draw": draw,
+            "initialisation": initialisation,
+            "return": round(float(result.returns[i].mean()), 3),
+            "score": round(float(result.scores[draw, initialisation]), 5),
+            "diverged_at": int(result.diverged_at[i]),
+            "chosen": result.chosen[i] if result.chosen else "",
+        }
+        for result in results
+        for i, (draw, initialisation) in enumerate(result.cell.runs)
+    ]
+
+
+def _rare(results: Sequence[Result], *names: str) -> list[str]:
+    """Those fields of cells that some cell here has: tables of ordinary cells have no column for them."""
+    return [name for name in names if any(getattr(result.cell, name) for result in results)]
+
+
+def cell_rows(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
+    """One row a cell, whole: its statistics, the difference from the baseline, and what the paper prints.
+
+    With further states the difference is from the baseline that has the same decisions and nothing else.
+    """
+    others = {id(result): other for result, other in pairs_of(results, results, baseline)}
+    rare = _rare(results, "every_state")  # another seed is in the setting
+    return [_cell_row(result, others.get(id(result)), rare) for result in results]
+
+
+def _cell_row(result: Result, other: Result | None, rare: Sequence[str]) -> dict[str, Any]:
+    apart = difference(result.scores - other.scores) if other else {}
+    printed = paper_numbers.counterpart(result)
+    row = {
+        "setting": setting_of(result),
+        "method": str(result.cell.method),
+        "size": result.cell.size,
+        "unlabelled": result.cell.unlabelled,
+        **{name: getattr(result.cell, name) for name in rare},
+        "runs": len(result.cell.runs),
+        "diverged": result.diverged,
+        **estimate(result.scores)._asdict(),
+        **_columns("iqm", statistics.aggregate([result.scores[None]])),
+        "difference": apart.get("mean"),
+        "difference_low": apart.get("low"),
+        "difference_high": apart.get("high"),
+        "p": apart.get("p"),
+        "verdict": verdict(apart) if apart else None,
+        "printed_mean": printed.mean if printed else None,
+        "printed_standard_error": printed.standard_error if printed else None,
+        "differs": paper_numbers.differs(result) if printed else None,
+    }
+    return {name: _tidy(value) for name, value in row.items()}
+
+
+def _tidy(value: Any) -> Any:
+    """Numbers with six decimals, and nothing for those that are not there."""
+    if not isinstance(value, float):
+        return value
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def aggregates(
+    results: Sequence[Result], baseline: str = "bc", by: Callable[[Result], str] = setting_of
+) -> list[dict[str, Any]]:
+    """One row a setting (or whatever `by` gives) and method, over all its cells.
+
+    Compared with the baseline are the cells that both have: the mean difference, the probability that a run beats one
+    of the baseline's, and the number of cells in which the method is clearly above or below it.
+    """
+    found: dict[tuple[str, str], list[Result]] = {}
+    for result in ordinary(results):
+        found.setdefault((by(result), str(result.cell.method)), []).append(result)
+    places = {group: place for place, (group, _) in enumerate(found)}
+    keys = sorted(found, key=lambda key: (places[key[0]], place_of(key[1])))
+    return [{"group": key[0], "method": key[1], **_aggregate(found[key], results, baseline)} for key in keys]
+
+
+def _aggregate(mine: Sequence[Result], every: Sequence[Result], baseline: str) -> dict[str, Any]:
+    pairs = pairs_of(mine, every, baseline)
+    ours, theirs = strata([result for result, _ in pairs]), strata([other for _, other in pairs])
+    verdicts = [verdict(difference(result.scores - other.scores)) for result, other in pairs]
+    return {
+        "cells": len(mine),
+        "runs": sum(len(result.cell.runs) for result in mine),
+        "diverged": sum(result.diverged for result in mine),
+        **_columns("iqm", statistics.aggregate(strata(mine))),
+        **_columns("mean", statistics.aggregate(strata(mine), statistics.mean)),
+        "compared": len(pairs),
+        **_columns("difference", statistics.difference(ours, theirs) if pairs else None),
+        **_columns("improvement", statistics.improvement(ours, theirs) if pairs else None),
+        "above": verdicts.count("above"),
+        "below": verdicts.count("below"),
+    }
+
+
+def _columns(name: str, interval: Interval | None) -> dict[str, float | None]:
+    value, low, high = interval or (None, None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
