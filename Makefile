@@ -11,8 +11,7 @@ demo: $(VENV)/.core
 	$(BIN)/sbil quickstart
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2 --ignore tests/experiments/test_ray.py
-	$(BIN)/python -m pytest -q tests/experiments/test_ray.py
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: types pages
 

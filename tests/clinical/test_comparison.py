@@ -1,7 +1,6 @@
 """The clinical table: splits by patient, every number against one made another way, nothing run twice."""
 
 import json
-import os
 import tarfile
 import tempfile
 from pathlib import Path
@@ -13,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import probes
+import shared
 from sbil.clinical import comparison
 from sbil.clinical.comparison import BASELINES, LEARNERS, METHODS, Comparison, Splits, run, slug
 from sbil.clinical.physionet2012 import extract
@@ -26,7 +26,7 @@ from sbil.fitting import fit
 from sbil.policy import Policy
 from sbil.statistics import estimate_over_splits
 
-SHARED = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "physionet-2012"
+SET_A = ("physionet-2012", "set-a.tar.gz")
 
 
 def patients(count=40, length=6, seed=0, groups=None):
@@ -347,11 +347,11 @@ def test_the_methods_are_those_of_the_paper_and_the_baselines():
     assert {method.partition(":")[0] for method in LEARNERS} == {"bc", "rcal", "dsfn", "value_dice", "edm"}
 
 
-@pytest.mark.skipif(not (SHARED / "set-a.tar.gz").is_file(), reason="the sets of the challenge are not here")
+@pytest.mark.shared(*SET_A)
 def test_real_stays(tmp_path):
     folder = tmp_path / "set-a"
     folder.mkdir()
-    with tarfile.open(SHARED / "set-a.tar.gz", "r|gz") as file:
+    with tarfile.open(shared.path(*SET_A), "r|gz") as file:
         for member in file:
             if member.isreg():
                 (folder / Path(member.name).name).write_bytes(file.extractfile(member).read())

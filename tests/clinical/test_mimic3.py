@@ -3,7 +3,6 @@
 import csv
 import gzip
 import json
-import os
 import random
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import polars as pl
 import pytest
 from hospitals import HEADERS, ORDINARY, Hospital, ward
 
+import shared
 from probes import refusal
 from sbil.clinical.counts import Count, chain, parts, shown, within
 from sbil.clinical.mimic3 import extract, extraction
@@ -24,10 +24,8 @@ from sbil.clinical.mimic3.source import checksums_hold, find, needed, official_r
 from sbil.demonstrations import Schema
 from sbil.errors import UserError
 
-DEMO = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "mimic-iii-demo"
-on_the_demo = pytest.mark.skipif(
-    not DEMO.is_dir(), reason="the MIMIC-III demo is not beside the checkout (SBIL_SHARED)"
-)
+DEMO = shared.path("mimic-iii-demo")
+on_the_demo = pytest.mark.shared("mimic-iii-demo")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import os
 import random
 import tarfile
 from collections import Counter
@@ -15,14 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shared
 from sbil.clinical import records
 from sbil.clinical.physionet2012 import extract, parameters, parse, series, windows
 from sbil.demonstrations import Schema
 from sbil.demonstrations.reading import read
 from sbil.errors import UserError
 
-SHARED = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "physionet-2012"
-real = pytest.mark.skipif(not (SHARED / "set-a.tar.gz").is_file(), reason="the sets of the challenge are not here")
+SET_A = ("physionet-2012", "set-a.tar.gz")
+real = pytest.mark.shared(*SET_A)
 
 ADMISSION = ("00:00,Age,54", "00:00,Gender,1", "00:00,Height,180", "00:00,ICUType,2", "00:00,Weight,80")
 
@@ -447,7 +447,7 @@ def test_mistakes_are_named(tmp_path):
 @real
 def test_no_real_state_knows_the_future():
     rng, seen = random.Random(0), 0
-    with tarfile.open(SHARED / "set-a.tar.gz", "r|gz") as file:
+    with tarfile.open(shared.path(*SET_A), "r|gz") as file:
         for member in file:
             if member.isreg():
                 number = int(Path(member.name).stem)
@@ -461,7 +461,7 @@ def test_no_real_state_knows_the_future():
 
 @real
 def test_set_a(tmp_path):
-    made = extract([SHARED / "set-a.tar.gz"], tmp_path / "a.parquet")
+    made = extract([shared.path(*SET_A)], tmp_path / "a.parquet")
     stays, kept = made.flow["stays"], made.flow["windows"]
     assert stays["read"] == 4000
     assert stays["kept"] + stays["without any measurement"] == 4000

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from hospitals import ward
 
+import shared
 from probes import refusal
 from sbil.cli import main
 from sbil.cli.reproduce import DATASETS
@@ -23,7 +24,6 @@ from sbil.clinical import comparison, datasets, icu_sepsis
 from sbil.evaluation.matching import METRICS, Decided
 from sbil.reports import clinical
 
-DATA = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 SMALL = ("--draws", "2", "--updates", "3", "--algorithms", "majority,previous action,bc")
 CHANGED = "tables incomplete or changed, not a result"
 
@@ -316,10 +316,10 @@ def test_stopped_between_the_files_of_an_extraction(hospital, tmp_path, monkeypa
 # The real data, where they are.
 
 
-@pytest.mark.skipif(not (DATA / "mimic-iii-demo").is_dir(), reason="the MIMIC-III demo is not here")
+@pytest.mark.shared("mimic-iii-demo")
 def test_the_demo_is_marked_everywhere(tmp_path, capsys):
     words = ("--algorithms", "majority,previous action", "--draws", "3", "--out", tmp_path)
-    reproduce("--env", "MIMIC-III-2a", "--source", DATA / "mimic-iii-demo", *words)
+    reproduce("--env", "MIMIC-III-2a", "--source", shared.path("mimic-iii-demo"), *words)
     title = "MIMIC-III-2a, a demo of 100 patients, not a result"
     assert f"{title}: mean ± standard error" in capsys.readouterr().out
     assert table(tmp_path, title)["methods"]["previous action"]["scores"]["auc"]["mean"] > 0.8
@@ -327,8 +327,8 @@ def test_the_demo_is_marked_everywhere(tmp_path, capsys):
 
 
 @pytest.mark.release
-@pytest.mark.skipif(not (DATA / "physionet-2012").is_dir(), reason="the sets of the challenge are not here")
+@pytest.mark.shared("physionet-2012", "set-a.tar.gz")
 def test_the_challenge(tmp_path):
-    source = DATA / "physionet-2012" / "set-a.tar.gz"
+    source = shared.path("physionet-2012", "set-a.tar.gz")
     reproduce("--env", "PhysioNet-2012", "--source", source, "--out", tmp_path, *SMALL)
     assert table(tmp_path, "PhysioNet-2012")["methods"]["previous action"]["scores"]["auc"]["mean"] > 0.85

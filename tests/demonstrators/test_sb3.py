@@ -12,7 +12,6 @@ import sys
 import types
 import zipfile
 from itertools import pairwise
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -20,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shared
 from probes import loaded_or_refused, refused
 from sbil import environments
 from sbil.demonstrators.collect import collect
@@ -565,8 +565,8 @@ def test_any_damage_is_refused_or_harmless(tmp_path_factory, which, data):
 
 # The agents of the RL Baselines3 Zoo
 
-SHARED = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[3] / "shared")) / "data" / "sb3-agents"
-ZOO = pytest.mark.skipif(not SHARED.is_dir(), reason="the agents of the RL Baselines3 Zoo are not beside the checkout")
+AGENTS = shared.path("sb3-agents")
+ZOO = pytest.mark.shared("sb3-agents")
 # Mean returns of 100 episodes, played by Stable-Baselines3: file, environment, greedy, sampled.
 RETURNS = [
     ("ppo-CartPole-v1", "CartPole-v1", 500.0, 500.0),
@@ -579,9 +579,9 @@ RETURNS = [
 
 
 def zoo(name, environment):
-    found = SHARED / f"{name}-vecnormalize.pkl"
+    found = AGENTS / f"{name}-vecnormalize.pkl"
     with silence():
-        return import_agent(SHARED / f"{name}.zip", environment, found if found.exists() else None)
+        return import_agent(AGENTS / f"{name}.zip", environment, found if found.exists() else None)
 
 
 @ZOO
@@ -607,6 +607,6 @@ def test_clipping_never_binds_in_acrobot():
 
 @ZOO
 def test_without_its_statistics_the_agent_is_another():
-    bare = import_agent(SHARED / "ppo-Acrobot-v1.zip", "Acrobot-v1")
+    bare = import_agent(AGENTS / "ppo-Acrobot-v1.zip", "Acrobot-v1")
     reached = play(environments.get("Acrobot-v1"), Policies(call, stack([bare.network])), jax.random.key(0), 30)
     assert reached.mean() < -80
