@@ -242,7 +242,6 @@ def test_the_help_lists_every_command_in_order(capsys):
     shown = [line.split()[0] for line in listed.splitlines() if line]
     assert shown == list(commands())
     assert shown[:4] == ["quickstart", "check", "view", "train"]
-    assert shown[-1] == "info"
     assert {"scores", "progress", "columns"}.isdisjoint(shown)
 
 

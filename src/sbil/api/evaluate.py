@@ -31,7 +31,7 @@ EPISODES = 300  # that are played
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class LiveReturns:
     """The returns of a policy in an environment.
 
     low, high: the ends of the 95 % interval of the mean, over episodes.
@@ -66,7 +66,7 @@ class Played:
 
 
 @dataclass(frozen=True, eq=False)
-class Matched:
+class MatchedDecisions:
     """How well a policy matches recorded decisions.
 
     compared: every metric with its interval, one row per method: the baselines, BC and the policy.
@@ -106,9 +106,9 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @overload
-def evaluate(policy: Policy | str | Path, on: JaxEnvironment | HostEnvironment, **how: Any) -> Played: ...
+def evaluate(policy: Policy | str | Path, on: JaxEnvironment | HostEnvironment, **how: Any) -> LiveReturns: ...
 @overload
-def evaluate(policy: Policy | str | Path, on: Demonstrations, **how: Any) -> Matched: ...
+def evaluate(policy: Policy | str | Path, on: Demonstrations, **how: Any) -> MatchedDecisions: ...
 @overload
 def evaluate(policy: Policy | str | Path, on: Any, **how: Any) -> Any: ...
 @overload
@@ -122,15 +122,16 @@ def evaluate(policy: Any, on: Any, **how: Any) -> Any:
 
     policy: a Policy, the path of its folder, or several policies: a list, or a dict by name. Several give a dict of
         results.
-    on: an environment, or its name, such as CartPole-v1: the result is a `Played`, and `played` explains the other
-        arguments. Demonstrations, a path or a data frame: the result is a `Matched`; see `matched`.
+    on: an environment, or its name, such as CartPole-v1: the result is `LiveReturns`; `evaluate_live` explains the
+        other arguments. Or Demonstrations, a path or a data frame: the result is `MatchedDecisions`; see
+        `evaluate_decisions`.
     """
     if isinstance(policy, Mapping):
         return {name: evaluate(one, on, **how) for name, one in policy.items()}
     if isinstance(policy, Sequence) and not isinstance(policy, str):
         return evaluate(_named(policy), on, **how)
     policy = policy if isinstance(policy, Policy) else Policy.load(policy)
-    return played(policy, on, **how) if is_environment(on) else matched(policy, on, **how)
+    return evaluate_live(policy, on, **how) if is_environment(on) else evaluate_decisions(policy, on, **how)
 
 
 def _named(policies: Sequence[Policy]) -> dict[str, Policy]:
@@ -151,14 +152,14 @@ def is_environment(on: Any) -> bool:
     return isinstance(on, JaxEnvironment | HostEnvironment)
 
 
-def played(
+def evaluate_live(
     policy: Policy,
     environment: str | JaxEnvironment | HostEnvironment,
     *,
     episodes: int = EPISODES,
     seed: int = 0,
     sampled: bool = False,
-) -> Played:
+) -> LiveReturns:
     """Play `episodes` whole episodes.
 
     sampled: draw actions from the policy; otherwise the most probable action is taken.
@@ -176,7 +177,7 @@ def played(
     if who:
         zero, one = environments.scale(environment.name, *who)
         scaled = (float(returns.mean()) - zero) / (one - zero)
-    return Played(environment.name, returns, *bootstrap(returns), f"{who[1]} {who[0]}" if who else None, scaled)
+    return LiveReturns(environment.name, returns, *bootstrap(returns), f"{who[1]} {who[0]}" if who else None, scaled)
 
 
 def _demonstrator(policy: Policy, environment: str) -> tuple[str, str] | None:
@@ -189,14 +190,14 @@ def _demonstrator(policy: Policy, environment: str) -> tuple[str, str] | None:
     return next(((name, mode) for name in ("ppo", "dqn") for mode in reversed(measured.get(name, ()))), None)
 
 
-def matched(
+def evaluate_decisions(
     policy: Policy,
     data: Any,
     *,
     columns: Mapping[str, Any] | None = None,
     training: Any = None,
     another: Any = None,
-) -> Matched:
+) -> MatchedDecisions:
     """Compare a policy with recorded decisions, and ask whether it knows which states are new to it.
 
     data: Demonstrations, a path or a data frame; tables are read with the columns that the policy was trained on,
@@ -213,7 +214,7 @@ def matched(
     found = decided_beside(policy, held_out, known)
     made = found[name_of(policy)]
     images = len(policy.spec.observation_shape) > 1
-    return Matched(
+    return MatchedDecisions(
         data=held_out,
         decided=made,
         agreement=Agreement.of(made),

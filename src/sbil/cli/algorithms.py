@@ -1,10 +1,13 @@
 """sbil algorithms: list the algorithms, their presets and settings."""
 
 import json
-from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+if TYPE_CHECKING:
+    from sbil.api.algorithms import AlgorithmFacts
 
 EXAMPLES = (
     "sbil algorithms",
@@ -24,29 +27,18 @@ class Command:
 
 def run(command: Command) -> None:
     """Print the list, or one algorithm."""
-    from sbil import algorithms
+    from sbil.api.algorithms import describe_algorithms
 
-    chosen = {command.name: algorithms.get(command.name)} if command.name else algorithms.ALGORITHMS
-    facts = {name: describe(entry) for name, entry in chosen.items()}
+    found = describe_algorithms(command.name)
     if command.json:
-        print(json.dumps(facts))
+        print(json.dumps({name: facts.as_json() for name, facts in found.items()}))
         return
-    for name, fact in facts.items():
-        needs = fact["needs"] + (", and uses states without decisions" if fact["uses_states"] else "")
-        budgets = ", ".join(
-            f"{preset} ({count:,} update{'s' * (count > 1)})" for preset, count in fact["updates"].items()
-        )
-        print(f"{name}: needs {needs}; {fact['reference']}\n  presets: {budgets}")
-        if not command.name:
-            defaults = ", ".join(f"{setting['name']}={setting['default']}" for setting in fact["settings"])
-            print(f"  defaults: {defaults}")
+    for name, facts in found.items():
+        show(name, facts)
         if command.name:
-            for setting in fact["settings"]:
-                symbol = f" ({setting['symbol']})" if setting["symbol"] else ""
-                print(f"  {setting['name']:20} {setting['default']!s:10} {setting['meaning']}{symbol}")
-            for preset, changes in fact["presets"].items():
-                if changes:
-                    print(f"  --preset {preset}: {', '.join(f'{key}={value}' for key, value in changes.items())}")
+            show_settings(facts)
+        else:
+            print("  defaults: " + ", ".join(f"{setting.name}={setting.default}" for setting in facts.settings))
     if not command.name:
         print(
             "\npairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes."
@@ -55,24 +47,20 @@ def run(command: Command) -> None:
         print("next: sbil algorithms NAME for its settings and their defaults")
 
 
-def describe(entry: Any) -> dict[str, Any]:
-    """An algorithm as plain values; a preset is what it changes."""
-    from sbil.algorithms import settings_of
+def show(name: str, facts: "AlgorithmFacts") -> None:
+    """What an algorithm needs, and its presets."""
+    from sbil.text import counted
 
-    default = settings_of(entry.presets["default"])
-    presets = {
-        name: {key: value for key, value in settings_of(config).items() if value != default[key]}
-        for name, config in entry.presets.items()
-    }
-    settings = [
-        {"name": f.name, "default": default[f.name], "meaning": f.metadata["meaning"], "symbol": f.metadata["symbol"]}
-        for f in fields(entry.config)
-    ]
-    return {
-        "needs": entry.needs,
-        "uses_states": entry.uses_states,
-        "reference": entry.reference,
-        "updates": {name: entry.budget(name) for name in entry.presets},
-        "presets": presets,
-        "settings": settings,
-    }
+    needs = facts.needs + (", and uses states without decisions" if facts.uses_states else "")
+    budgets = ", ".join(f"{preset} ({counted(count, 'update')})" for preset, count in facts.updates.items())
+    print(f"{name}: needs {needs}; {facts.reference}\n  presets: {budgets}")
+
+
+def show_settings(facts: "AlgorithmFacts") -> None:
+    """One line per setting, and one per preset that changes some."""
+    for setting in facts.settings:
+        symbol = f" ({setting.symbol})" if setting.symbol else ""
+        print(f"  {setting.name:20} {setting.default!s:10} {setting.meaning}{symbol}")
+    for preset, changes in facts.presets.items():
+        if changes:
+            print(f"  --preset {preset}: {', '.join(f'{key}={value}' for key, value in changes.items())}")

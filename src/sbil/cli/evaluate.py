@@ -10,7 +10,7 @@ import tyro
 from sbil.cli.columns import ROLES, ColumnOptions, tell
 
 if TYPE_CHECKING:
-    from sbil.api.evaluate import Matched, Played
+    from sbil.api.evaluate import LiveReturns, MatchedDecisions
 
 EXAMPLES = (
     "sbil evaluate policy/ --env CartPole-v1 --episodes 300",
@@ -49,18 +49,18 @@ class Command(ColumnOptions):
 def run(command: Command) -> None:
     """Score and print."""
     must_fit_together(command)
-    from sbil.api.evaluate import matched, played
+    from sbil.api.evaluate import evaluate_decisions, evaluate_live
     from sbil.policy import Policy
 
     policy = Policy.load(command.policy)
     if command.env:
         given = {"episodes": command.episodes, "seed": command.seed}
         options: dict[str, Any] = {name: number for name, number in given.items() if number is not None}
-        live = played(policy, command.env, sampled=command.sampled, **options)
+        live = evaluate_live(policy, command.env, sampled=command.sampled, **options)
         print(json.dumps(live.as_json()) if command.json else in_words(live))
         return
     tables = {"training": command.training, "another": command.another}
-    result = matched(policy, command.data, columns=command.columns(), **tables)
+    result = evaluate_decisions(policy, command.data, columns=command.columns(), **tables)
     if command.json:
         print(json.dumps(result.as_json()))
     else:
@@ -81,7 +81,7 @@ def must_fit_together(command: Command) -> None:
         raise UserError(f"{option} has no effect with {here}; leave it out.")
 
 
-def in_words(result: "Played") -> str:
+def in_words(result: "LiveReturns") -> str:
     """The returns in one line."""
     from sbil.text import counted
 
@@ -94,7 +94,7 @@ def in_words(result: "Played") -> str:
     return f"{told}; scaled {result.scaled:.3f} (0: random network, 1: {result.demonstrator} demonstrator)"
 
 
-def show(result: "Matched", trained: bool) -> None:
+def show(result: "MatchedDecisions", trained: bool) -> None:
     """The notes, the agreement in a line, and the tables; trained: whether the training data were given."""
     from sbil.cli import scores
     from sbil.text import counted, over

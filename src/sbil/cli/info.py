@@ -1,7 +1,6 @@
 """sbil info: versions and devices, for bug reports."""
 
 import json
-import platform
 from dataclasses import dataclass
 
 EXAMPLES = (
@@ -20,16 +19,7 @@ class Command:
 
 def run(command: Command) -> None:
     """Print."""
-    import jax
+    from sbil.api.info import info
 
-    import sbil.devices  # noqa: F401  gives JAX its devices
-    from sbil.provenance import commit, versions
-
-    facts = {
-        **versions(),
-        "commit": commit() or "not known",
-        "system": platform.platform(),
-        "platform": jax.default_backend(),
-        "devices": ", ".join(sorted({device.device_kind for device in jax.devices()})) + f" x {jax.device_count()}",
-    }
+    facts = info()
     print(json.dumps(facts) if command.json else "\n".join(f"{name:16} {value}" for name, value in facts.items()))

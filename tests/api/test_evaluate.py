@@ -1,0 +1,118 @@
+"""Scoring, comparing, verifying and deciding as a library."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stay_tables import COLUMNS, stays
+
+import sbil
+from sbil import demonstrators, environments
+from sbil.api.evaluate import LiveReturns, MatchedDecisions, is_environment
+from sbil.errors import UserError
+
+SMALL = {"updates": 40, "hidden": (8,), "batch": 16}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return sbil.read(stays(), **COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def policy(data):
+    return sbil.train("bc", data, **SMALL).policy
+
+
+@pytest.fixture(scope="module")
+def folder(policy, tmp_path_factory):
+    policy.save(path := tmp_path_factory.mktemp("library") / "policy")
+    return path
+
+
+def test_what_is_an_environment(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for on in ("CartPole-v1", "ALE/Pong-v5", environments.get("Acrobot-v1")):
+        assert is_environment(on)
+    for on in ("later.csv", "minari:cartpole/expert-v0", "folder/", tmp_path, stays()):
+        assert not is_environment(on)
+    (tmp_path / "stays-v1").mkdir()
+    assert not is_environment("stays-v1")
+
+
+def test_one_policy_or_many_live():
+    expert = demonstrators.get("CartPole-v1-ppo")
+    alone = sbil.evaluate(expert, "CartPole-v1", episodes=5)
+    assert isinstance(alone, LiveReturns)
+    assert alone.demonstrator.endswith("ppo")
+    assert alone.as_json()["episodes"] == 5
+    assert alone.low <= alone.mean <= alone.high
+    both = sbil.evaluate([expert, expert], environments.get("CartPole-v1"), episodes=5)
+    assert len(both) == 2
+    for one in both.values():
+        np.testing.assert_array_equal(one.returns, alone.returns)
+    with pytest.raises(UserError, match="seed"):
+        sbil.evaluate(expert, "CartPole-v1", seed=-1)
+
+
+def test_one_policy_or_many_against_decisions(policy, folder, data):
+    later = stays(8, shift=1, seed=5)
+    alone = sbil.evaluate(folder, later)
+    assert isinstance(alone, MatchedDecisions)
+    assert alone.notes == ()
+    assert [row.method for row in alone.compared] == ["majority", "bc"]
+    json.dumps(alone.as_json(), allow_nan=False)
+    both = sbil.evaluate({"one": policy, "two": folder}, later, training=data)
+    assert both["one"].agreement == both["two"].agreement == alone.agreement
+    assert [row.method for row in both["one"].compared] == ["majority", "previous action", "bc"]
+    assert sbil.evaluate(policy, data).notes[0].startswith("the policy was trained on these decisions")
+    with pytest.raises(UserError, match="needs a policy that was trained on a table"):
+        sbil.evaluate(replace(policy, schema=None), data, another=later)
+
+
+def test_compare(data):
+    told = []
+    found = sbil.compare(data, ["edm"], folds=2, updates=10, watch=lambda *now: told.append(now))
+    assert [row.method for row in found.compared] == ["majority", "previous action", "bc", "edm"]
+    assert found.as_json()["decisions"] == data.steps
+    assert len(told) == 4
+    for nothing in ([], "edm"):
+        with pytest.raises(UserError, match="a list of names"):
+            sbil.compare(data, nothing)
+    with pytest.raises(UserError, match="unknown algorithm"):
+        sbil.compare(data, ["magic"])
+
+
+def test_verify(policy, folder, data):
+    for one in (policy, folder):
+        found = sbil.verify(one, data)
+        assert found.same
+        assert found.as_json()["differs"] == []
+    other = sbil.verify(replace(policy, provenance={**policy.provenance, "seed": 5}), data)
+    assert "weights" in other.differs
+    assert other.other_choices >= 0
+    assert other.largest_difference > 0
+    with pytest.raises(UserError, match="this is not what this policy was trained on"):
+        sbil.verify(policy, sbil.read(stays(seed=8), **COLUMNS))
+    with pytest.raises(UserError, match="does not say how it was trained"):
+        sbil.verify(demonstrators.get("CartPole-v1-ppo"), data)
+
+
+def test_predict(policy, folder, tmp_path):
+    frame = stays(6, seed=9)
+    found = sbil.predict(folder, frame)
+    assert found.frame["row"].to_list() == list(range(1, 25))
+    assert sum(found.actions.values()) == 24
+    assert found.dropped == 0
+    assert found.as_json()["unfamiliar"] == found.unfamiliar
+    found.save(tmp_path / "decisions.parquet")
+    with pytest.raises(UserError, match="exists already"):
+        found.save(tmp_path / "decisions.parquet")
+    with pytest.raises(UserError, match=r"\.csv or \.parquet"):
+        found.save(tmp_path / "decisions.xlsx")
+    assert sbil.predict(policy, frame, unfamiliar=0).unfamiliar >= found.unfamiliar
+    with pytest.raises(UserError, match="from 0 to 100"):
+        sbil.predict(policy, frame, unfamiliar=101)
+    with pytest.raises(UserError, match="not trained on a table"):
+        sbil.predict(demonstrators.get("CartPole-v1-ppo"), frame)

@@ -1,0 +1,126 @@
+"""Training as a library: data in any form, settings as values, and a report that holds what the command prints."""
+
+import json
+
+import numpy as np
+import pytest
+from stay_tables import COLUMNS, stays
+
+import sbil
+from sbil.algorithms import BCConfig, EDMConfig
+from sbil.api.splitting import Split
+from sbil.errors import UserError
+from sbil.evaluation.agreement import Agreement
+from sbil.evaluation.decided import decided
+from sbil.evaluation.matching import METRICS
+from sbil.policy import Policy
+
+SMALL = {"updates": 40, "hidden": (8,), "batch": 16}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return sbil.read(stays(), **COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def report(data):
+    return sbil.train("bc", data, held_out=0.4, calibrate=True, seed=1, draw_seed=2, **SMALL)
+
+
+def test_the_report_is_what_its_parts_say(report, data):
+    parts = Split(held_out=0.4, calibrate=True, draw_seed=2).parts(data)
+    assert report.training.ids == parts.training.ids
+    assert report.held_out.ids == parts.held_out.ids
+    assert {*parts.training.ids, *parts.held_out.ids, *parts.calibration.ids} == {*data.ids}
+    assert report.scores["held_out"] == Agreement.of(decided(report.policy, parts.held_out))
+    assert [row.method for row in report.compared] == ["majority", "previous action", "bc"]
+    assert tuple(report.compared[0].metrics) == METRICS
+    assert report.calibrated
+    assert report.policy.provenance["calibration"]["episodes"] == len(parts.calibration)
+    assert report.taken.sum() == parts.training.steps
+    assert report.selection is None
+    assert report.resumed_at == 0
+
+
+def test_the_report_is_plain_values_and_a_folder(report, tmp_path):
+    told = json.loads(json.dumps(report.as_json(), allow_nan=False))
+    assert list(told) == ["seconds", "training", "held_out", "temperature", "compared"]
+    assert told["held_out"]["resampled"] == {"unit": "episode", "count": len(report.held_out)}
+    report.save(tmp_path / "policy")
+    names = {path.name for path in (tmp_path / "policy").iterdir()}
+    assert names == {"policy.json", "weights.safetensors", "metrics.csv", "README.md"}
+    assert "| balanced accuracy |" in (tmp_path / "policy" / "README.md").read_text()
+    with pytest.raises(UserError, match="exists already"):
+        report.save(tmp_path / "policy")
+
+
+def test_what_is_given_as_out_is_written_and_nothing_else_stays(data, tmp_path):
+    told = []
+    report = sbil.train("bc", data, out=tmp_path / "policy", watch=lambda *now: told.append(now), **SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["policy"]
+    assert told[-1][0] == 1.0
+    assert told[-1][1].startswith("loss ")
+    written = Policy.load(tmp_path / "policy")
+    np.testing.assert_array_equal(written.network.layers[0].weight, report.policy.network.layers[0].weight)
+    with pytest.raises(UserError, match="exists already"):
+        sbil.train("bc", data, out=tmp_path / "policy", **SMALL)
+
+
+def test_tables_frames_and_demonstrations_give_the_same_policy(data, tmp_path):
+    stays().write_csv(tmp_path / "stays.csv")
+    expected = sbil.fit("bc", data, **SMALL)
+    for given in (tmp_path / "stays.csv", str(tmp_path / "stays.csv"), stays(), stays().to_pandas()):
+        made = sbil.fit("bc", given, columns=COLUMNS, **SMALL)
+        np.testing.assert_array_equal(made.network.layers[0].weight, expected.network.layers[0].weight)
+
+
+def test_what_cannot_be_read_says_what_to_do(data):
+    with pytest.raises(UserError, match="which column holds the action"):
+        sbil.fit("bc", stays())
+    with pytest.raises(UserError, match=r"unknown name in columns 'acton'; did you mean 'action'\?"):
+        sbil.fit("bc", stays(), columns={"acton": "treatment"})
+    with pytest.raises(UserError, match="leave them out"):
+        sbil.fit("bc", data, columns=COLUMNS)
+
+
+def test_settings_are_values_or_a_config(data):
+    one = sbil.fit("bc", data, **SMALL)
+    other = sbil.fit("bc", data, updates=40, config=BCConfig(hidden=(8,), batch=16))
+    assert one.provenance == other.provenance
+    chosen = sbil.train("bc", data, weight_decay=[0, 3], **SMALL).selection
+    assert list(chosen["held_out_log_loss"]) == ["weight_decay=0", "weight_decay=3"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"weigth_decay": 1}, "unknown setting of BC 'weigth_decay'; did you mean 'weight_decay'"),
+        ({"weight_decay": "1"}, "'weight_decay' parameter of BC must be a number"),
+        ({"batch": 2.5}, "'batch' parameter of BC must be a whole number"),
+        ({"config": EDMConfig()}, "the config of bc must be a BCConfig. Got EDMConfig."),
+        ({"config": BCConfig(), "batch": 3}, "both config and the setting 'batch' are given"),
+        ({"preset": "papr"}, "unknown preset of bc"),
+        ({"seed": -1}, "seed must be a whole number from 0. Got -1."),
+        ({"seed": 0.5}, "seed must be a whole number from 0. Got 0.5."),
+        ({"draw_seed": -1}, "draw_seed must be a whole number from 0. Got -1."),
+        ({"calibrate": True}, "give held_out as well"),
+        ({"held_out": 1.5}, "between 0 and 1"),
+        ({"trajectories": 99}, "cannot draw 99 episodes from 20"),
+        ({"updates": 0}, "updates must be a whole number from 1"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_named(data, wrong, words):
+    with pytest.raises(UserError) as refused:
+        sbil.train("bc", data, **wrong)
+    assert words in str(refused.value)
+
+
+def test_a_split_that_a_folder_records_is_checked():
+    split = Split(3, 0.25, True, 7)
+    assert Split.recorded({"drawn": split.record()}) == split
+    assert Split.recorded({}) == Split()
+    for wrong in (3, {}, {**split.record(), "held_out": 1}, {**split.record(), "calibrate": 1}):
+        with pytest.raises(UserError, match="which part"):
+            Split.recorded({"drawn": wrong})
