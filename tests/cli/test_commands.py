@@ -71,6 +71,20 @@ def test_collect_train_evaluate(demos, policy, capsys):
     assert agreed["accuracy"] > agreed["majority_accuracy"]
 
 
+def test_collect_says_what_return_its_demonstrations_have(demos, folder, capsys):
+    """In CartPole every step is worth 1."""
+    words = ["demos", "collect", "--env", "CartPole-v1", "--trajectories", "4", "--out", str(folder / "told.npz")]
+    main(words)
+    lengths = demonstrations.read(demos).lengths
+    told = f"mean return {lengths.mean():.2f} (min {lengths.min()}, max {lengths.max()})"
+    assert told in capsys.readouterr().out
+    main([*words, "--overwrite", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["mean_return"] == lengths.mean()
+    assert (found["min_return"], found["max_return"]) == (lengths.min(), lengths.max())
+    assert (folder / "told.npz").read_bytes() == demos.read_bytes()
+
+
 def test_the_same_command_writes_the_same_bytes(demos, policy, folder):
     other = folder / "again"
     main(["train", "bc", "--data", str(demos), "--out", str(other), "--updates", "300", "--held-out", "0.25"])

@@ -44,7 +44,7 @@ class Collect:
 
 @dataclass(frozen=True)
 class Import:
-    """Turn an agent of Stable-Baselines3 (PPO, A2C or DQN on rows of numbers) into a policy; no code of it is run."""
+    """Turn an agent of Stable-Baselines3 (PPO, A2C or DQN on rows of numbers) into a policy; its code is not run."""
 
     agent: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
     """The zip file that Stable-Baselines3 wrote."""
@@ -96,12 +96,12 @@ def run(command: Collect | Import | Export | None) -> None:
 
 def listed() -> None:
     """Every demonstrator that ships, with its return."""
-    from sbil import environments
+    from sbil.api.demonstrate import shipped
 
-    for task, measured in environments.returns().items():
-        for name, modes in measured["demonstrators"].items():
-            for mode, of in modes.items():
-                print(f"{task:24} {name:4} {mode:8} return {of['mean']:.1f} ± {of['sd']:.1f} (sd)")
+    for one in shipped():
+        print(
+            f"{one.environment:24} {one.demonstrator:4} {one.mode:8} return {one.mean:.1f} ± {one.deviation:.1f} (sd)"
+        )
 
 
 def bring(command: Import) -> None:
@@ -132,40 +132,27 @@ def hand_on(command: Export) -> None:
 
 def collect(command: Collect) -> None:
     """Let it play, and write what it saw and did."""
-    from sbil import demonstrations, demonstrators, environments
+    from sbil import demonstrations
+    from sbil.api.demonstrate import demonstrate
+    from sbil.api.outputs import must_be_free
     from sbil.errors import UserError
-    from sbil.policy import Policy
 
-    environment = environments.get(command.env)
-    if command.policy and command.demonstrator:
-        raise UserError("--policy and --demonstrator both say who demonstrates; give one of them.")
-    if command.policy:
-        policy, name, mode = Policy.load(command.policy), command.policy.name, command.mode or "greedy"
-    else:
-        shipped = environments.returns().get(environment.name, {}).get("demonstrators", {})
-        if not shipped:
-            raise UserError(f"no demonstrator ships for {environment.name}; name one of your own with --policy FOLDER.")
-        name = command.demonstrator or ("ppo" if "ppo" in shipped else next(iter(shipped)))
-        mode = command.mode or ("sampled" if "sampled" in shipped.get(name, ()) else "greedy")
-        environments.scale(environment.name, name, mode)  # refuses one that is not there
-        policy = demonstrators.get(f"{environment.name}-{name}")
-    if command.out.is_dir():
-        raise UserError(f"{command.out} is a folder; name a file.")
-    if command.out.suffix != ".npz":
+    if command.out.suffix != ".npz" and not command.out.is_dir():
         raise UserError(f"{command.out}: demonstrations are written as NPZ; name the file something.npz.")
-    if command.out.exists() and not command.overwrite:
-        raise UserError(f"{command.out} exists already; choose another --out, or replace it with --overwrite.")
-    collected = demonstrators.collect(
-        environment,
-        policy,
+    must_be_free("--out", command.out, command.overwrite)
+    made = demonstrate(
+        command.env,
         command.trajectories,
-        command.seed,
-        greedy=mode == "greedy",
-        provenance={"demonstrator": name},
+        demonstrator=command.demonstrator,
+        policy=command.policy,
+        mode=command.mode,
+        seed=command.seed,
     )
-    demonstrations.save(collected, command.out)
+    demonstrations.save(made.demonstrations, command.out)
     if command.json:
-        print(json.dumps({"file": str(command.out), "trajectories": len(collected), "steps": collected.steps}))
-    else:
-        print(f"wrote {command.out}: {collected}")
-        print(f"next: sbil train edm --data {command.out} --out policy/")
+        print(json.dumps({"file": str(command.out), **made.as_json()}))
+        return
+    low, high = made.returns.min(), made.returns.max()
+    print(f"wrote {command.out}: {made.demonstrations}")
+    print(f"mean return {made.mean:.2f} (min {low:g}, max {high:g}); it is not a part of the file")
+    print(f"next: sbil train edm --data {command.out} --out policy/")

@@ -29,6 +29,20 @@ def collect(
     provenance: dict[str, Any],
 ) -> Demonstrations:
     """`trajectories` whole episodes of a policy."""
+    every = collect_with_returns(environment, policy, trajectories, seed, greedy=greedy, provenance=provenance)
+    return every[0]
+
+
+def collect_with_returns(
+    environment: JaxEnvironment | HostEnvironment,
+    policy: Policy,
+    trajectories: int,
+    seed: int,
+    *,
+    greedy: bool,
+    provenance: dict[str, Any],
+) -> tuple[Demonstrations, np.ndarray]:
+    """`collect`, and [trajectories] the return of each episode; demonstrations hold no rewards."""
     if trajectories < 1:
         raise UserError(f"trajectories must be a whole number from 1. Got {trajectories}.")
     must_fit(environment, policy.spec)
@@ -36,12 +50,17 @@ def collect(
     key = named("collect", environment.name, seed)
     if isinstance(environment, HostEnvironment):
         numbers = seeds(key[None], trajectories)
-        played = environment.play(stack([network]), numbers, greedy=greedy, record=True).episodes[0]
-        recorded = [Trajectory(e.observations, e.actions, e.terminal, truncated=not e.terminal) for e in played]
+        played = environment.play(stack([network]), numbers, greedy=greedy, record=True)
+        recorded = [
+            Trajectory(e.observations, e.actions, e.terminal, truncated=not e.terminal) for e in played.episodes[0]
+        ]
+        returns = played.returns[0]
     else:
-        columns = jax.device_get(_program(environment, greedy)(network, jax.random.split(key, trajectories)))
+        keys = jax.random.split(key, trajectories)
+        *columns, rewards = jax.device_get(_program(environment, greedy)(network, keys))
         recorded = [_trajectory(*(column[i] for column in columns)) for i in range(trajectories)]
-    return Demonstrations(
+        returns = np.array([rewards[i, : len(recorded[i])].sum() for i in range(trajectories)], float)
+    demonstrations = Demonstrations(
         tuple(recorded),
         action_names=environment.action_names,
         observation_names=environment.observation_names,
@@ -53,24 +72,26 @@ def collect(
             **provenance,
         },
     )
+    return demonstrations, returns
 
 
 @lru_cache(maxsize=16)
 def _program(environment: JaxEnvironment, greedy: bool) -> Any:
-    def episode(network: Any, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
-        def step(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, Array, Array]]:
+    def episode(network: Any, key: PRNGKeyArray) -> tuple[Array, Array, Array, Array]:
+        def step(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, Array, Array, Array]]:
             observation = environment.observe(state)
             with in_float32():
                 action = choose(key, network(observation), greedy)
-            successor, _, terminal = environment.step(state, action)
-            return successor, (observation, action, terminal)
+            successor, reward, terminal = environment.step(state, action)
+            return successor, (observation, action, terminal, reward)
 
         start_key, action_key = jax.random.split(key)
         start = environment.reset(start_key)
-        last, (observations, actions, terminals) = jax.lax.scan(
+        last, (observations, actions, terminals, rewards) = jax.lax.scan(
             step, start, jax.random.split(action_key, environment.time_limit)
         )
-        return jnp.concatenate([observations, environment.observe(last)[None]]), actions, terminals
+        seen = jnp.concatenate([observations, environment.observe(last)[None]])
+        return seen, actions, terminals, rewards
 
     return jax.jit(jax.vmap(episode, in_axes=(None, 0)))
 

@@ -1,0 +1,102 @@
+"""Demonstrations of a policy that plays: one that ships, or one of your own."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sbil import demonstrators, environments
+from sbil.demonstrations import Demonstrations
+from sbil.demonstrators import MODES
+from sbil.environments.base import HostEnvironment, JaxEnvironment
+from sbil.errors import UserError, unknown
+from sbil.policy import Policy
+
+
+@dataclass(frozen=True, eq=False)
+class Demonstrated:
+    """Demonstrations, and the return of each of their episodes, which they do not hold themselves."""
+
+    demonstrations: Demonstrations
+    returns: np.ndarray  # [trajectories]
+
+    @property
+    def mean(self) -> float:
+        """The mean return."""
+        return float(self.returns.mean())
+
+    def as_json(self) -> dict[str, Any]:
+        """The sizes and returns as plain values."""
+        return {
+            "trajectories": len(self.demonstrations),
+            "steps": self.demonstrations.steps,
+            "mean_return": self.mean,
+            "min_return": float(self.returns.min()),
+            "max_return": float(self.returns.max()),
+        }
+
+
+def demonstrate(
+    environment: str | JaxEnvironment | HostEnvironment,
+    trajectories: int = 20,
+    *,
+    demonstrator: str | None = None,
+    policy: Policy | str | Path | None = None,
+    mode: str | None = None,
+    seed: int = 0,
+) -> Demonstrated:
+    """Let a demonstrator play whole episodes, and record what it sees and does.
+
+        demonstrate("CartPole-v1", 20).demonstrations
+
+    demonstrator: which of those that ship for the environment: ppo where there is one, else dqn.
+    policy: a Policy, or the path of its folder, in place of one that ships.
+    mode: "sampled" draws actions, "greedy" takes the most probable one. Default: sampled where the demonstrator was
+        measured so, greedy for a policy of your own.
+    """
+    if isinstance(environment, str):
+        environment = environments.get(environment)
+    if policy is not None and demonstrator is not None:
+        raise UserError("--policy and --demonstrator both say who demonstrates; give one of them.")
+    if mode not in (None, *MODES):
+        raise unknown("mode", mode, MODES)
+    if policy is None:
+        name, mode = _shipped(environment.name, demonstrator, mode)
+        who = demonstrators.get(f"{environment.name}-{name}")
+    else:
+        who, mode = policy if isinstance(policy, Policy) else Policy.load(policy), mode or "greedy"
+        name = "policy" if isinstance(policy, Policy) else Path(policy).name
+    how: dict[str, Any] = {"greedy": mode == "greedy", "provenance": {"demonstrator": name}}
+    return Demonstrated(*demonstrators.collect_with_returns(environment, who, trajectories, seed, **how))
+
+
+def _shipped(environment: str, name: str | None, mode: str | None) -> tuple[str, str]:
+    """(name, mode) of a demonstrator that ships; one that does not is refused."""
+    shipped = environments.returns().get(environment, {}).get("demonstrators", {})
+    if not shipped:
+        raise UserError(f"no demonstrator ships for {environment}; name one of your own with --policy FOLDER.")
+    name = name or ("ppo" if "ppo" in shipped else next(iter(shipped)))
+    mode = mode or ("sampled" if "sampled" in shipped.get(name, ()) else "greedy")
+    environments.scale(environment, name, mode)  # refuses one that is not there
+    return name, mode
+
+
+class Shipped(NamedTuple):
+    """A demonstrator that ships, and its return: the mean, and the standard deviation over episodes."""
+
+    environment: str
+    demonstrator: str
+    mode: str
+    mean: float
+    deviation: float
+
+
+def shipped() -> list[Shipped]:
+    """Every demonstrator that ships."""
+    return [
+        Shipped(environment, name, mode, found["mean"], found["sd"])
+        for environment, measured in environments.returns().items()
+        for name, modes in measured["demonstrators"].items()
+        for mode, found in modes.items()
+    ]
