@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("docs/adding_*.md"))
 BLOCK = re.compile(r"```python\n# (\S+\.py)\n(.*?)```", flags=re.DOTALL)
-HELPERS = ("pyproject.toml", "tests/conftest.py", "tests/probes.py", "tests/algorithms/golden.json")
+HELPERS = ("pyproject.toml", "tests/conftest.py", "tests/shared.py", "tests/probes.py", "tests/algorithms/golden.json")
 CONTRACT = "tests/algorithms/test_contract.py"
 
 # By page: what must be seen of the new thing. `said` runs a command and gives what it prints.
