@@ -1,8 +1,8 @@
 """Demonstrations as arrays on the device: one pool shared by all runs, and the rows each run may use.
 
-The pool holds every recorded observation once, images as the bytes they are; what networks see is made of it on use:
-flat rows of float32, pixels in [-1, 1]. A run's *draw* is a list of row numbers, padded to a fixed
-length, with its true size as a traced number: so one compiled program serves 1 trajectory and 15.
+The pool holds every recorded observation once, and images as bytes. Networks see flat rows of float32 with pixels in
+[-1, 1], which are made from the pool on use. A run's *draw* is a list of row numbers, padded to a fixed length; its
+true size is a traced number. So one compiled program serves 1 trajectory and 15.
 """
 
 import math
@@ -29,7 +29,7 @@ class Spec(NamedTuple):
 
 
 def features_of(spec: Spec) -> int:
-    """How many numbers an observation has."""
+    """The count of numbers in an observation."""
     if len(spec.observation_shape) not in (1, 3):
         raise UserError(
             f"observations must be rows of numbers, or images of height x width x channels. Got shape "
@@ -39,30 +39,30 @@ def features_of(spec: Spec) -> int:
 
 
 def as_inputs(images: Array) -> Float[Array, "*batch inputs"]:
-    """Images [..., height, width, channels] of bytes as networks see them: flat, in [-1, 1]."""
+    """Convert images [..., height, width, channels] of bytes to what networks see: flat, in [-1, 1]."""
     return images.reshape(*images.shape[:-3], -1).astype(jnp.float32) / 127.5 - 1
 
 
 def stacked(frames: Array) -> Float[Array, "*batch inputs"]:
-    """Frames [..., stack, height, width] of bytes as networks see them."""
+    """Convert frames [..., stack, height, width] of bytes to what networks see."""
     return as_inputs(jnp.moveaxis(frames, -3, -1))
 
 
 class Standardisation(NamedTuple):
-    """What is done to an observation before a network sees it: (observation - mean) / scale."""
+    """The standardisation of observations: (observation - mean) / scale."""
 
     mean: np.ndarray
     scale: np.ndarray
 
     def apply(self, observations: np.ndarray) -> np.ndarray:
-        """Observations as networks see them."""
+        """Return observations as networks see them."""
         return (observations - self.mean) / self.scale
 
 
 def standardisation_of(demonstrations: Demonstrations, thin: int = 1, thin_offset: int = 0) -> Standardisation:
-    """The mean and the standard deviation of the states at which decisions were taken; a constant column keeps 1."""
+    """Return mean and standard deviation of the states at which decisions were taken; constant columns get scale 1."""
     total, squares, count = np.zeros(1), np.zeros(1), 0
-    first = demonstrations.trajectories[0].observations[0].astype(np.float64)  # near the mean: less is cancelled
+    first = demonstrations.trajectories[0].observations[0].astype(np.float64)  # near the mean, for less cancellation
     for trajectory in demonstrations.trajectories:
         kept = trajectory.observations[thinned(len(trajectory), thin, thin_offset)] - first
         total, squares, count = total + kept.sum(axis=0), squares + (kept**2).sum(axis=0), count + len(kept)
@@ -89,7 +89,7 @@ class Transitions(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Every recorded observation, trajectory after trajectory, and the decisions taken at them."""
+    """Every recorded observation, trajectory by trajectory, and the decisions taken at them."""
 
     observations: Array  # [visited, numbers], float32; or images [visited, height, width (, channels)], uint8
     row: Int[Array, " steps"]  # where in `observations` a step starts; its successor is the next row
@@ -112,11 +112,11 @@ class Pool(NamedTuple):
 
     @property
     def inputs(self) -> int:
-        """How many numbers networks see."""
+        """The count of numbers that networks see."""
         return math.prod(self.observations.shape[1:]) * (1 if self.frames is None else self.frames.shape[1])
 
     def look(self, rows: Int[Array, "*batch"]) -> Float[Array, "*batch inputs"]:
-        """What was observed at `rows`, as networks see it."""
+        """Return the observations at `rows`, as networks see them."""
         if not self.images:
             return self.observations[rows]
         if self.frames is None:
@@ -124,15 +124,15 @@ class Pool(NamedTuple):
         return stacked(self.observations[self.frames[rows]])
 
     def before(self, steps: Int[Array, "*batch"]) -> Float[Array, "*batch inputs"]:
-        """What was observed when the decisions at `steps` were taken."""
+        """Return the observations at which the decisions of `steps` were taken."""
         return self.look(self.row[steps])
 
     def after(self, steps: Int[Array, "*batch"]) -> Float[Array, "*batch inputs"]:
-        """What followed them; the same again where that is not known."""
+        """Return the observations that followed; the same observation if the next one is not known."""
         return self.look(self.row[steps] + self.has_next[steps].astype(self.row.dtype))
 
     def transitions(self, steps: Int[Array, " batch"]) -> Transitions:
-        """The decisions at `steps`."""
+        """Return the decisions at `steps`."""
         return Transitions(
             observation=self.before(steps),
             action=self.action[steps],
@@ -150,44 +150,44 @@ class Rows(NamedTuple):
     size: Int[Array, "*runs"]
 
     def sample(self, key: PRNGKeyArray, count: int) -> Int[Array, " count"]:
-        """`count` of the rows, uniformly, with replacement."""
+        """Draw `count` of the rows, uniformly, with replacement."""
         return self.indices[jax.random.randint(key, (count,), 0, jnp.maximum(self.size, 1))]
 
     @property
     def mask(self) -> Bool[Array, " capacity"]:
-        """Which of `indices` are rows and not padding."""
+        """Whether each of `indices` is a row and not padding."""
         return jnp.arange(self.indices.shape[-1]) < self.size
 
     def where(self, keep: Bool[Array, " capacity"]) -> "Rows":
-        """Those of the rows at which `keep` holds, in their order. It sorts: for `init`, not for every update."""
+        """Return the rows at which `keep` holds, in order. This sorts: use it in `init`, not in every update."""
         keep = keep & self.mask
         kept = jnp.where(keep, self.indices, 0)[jnp.argsort(~keep, stable=True)]
         return Rows(kept, keep.sum(dtype=self.size.dtype))
 
 
 class Dataset(NamedTuple):
-    """What one run learns from: steps with their decisions, and states without (semi-supervised)."""
+    """The data of one run: steps with their decisions, and states without decisions (semi-supervised)."""
 
     pool: Pool
     labelled: Rows  # of the pool's steps
-    unlabelled: Rows  # of the pool's observations; none: an empty array
+    unlabelled: Rows  # of the pool's observations; may be an empty array
 
     def batch(self, key: PRNGKeyArray, count: int) -> Transitions:
-        """A minibatch of labelled steps."""
+        """Draw a minibatch of labelled steps."""
         return self.pool.transitions(self.labelled.sample(key, count))
 
     def runs(self, members: np.ndarray) -> "Dataset":
-        """What the given ones of many runs learn from."""
+        """Return the data of the given runs."""
         rows = self.labelled, self.unlabelled
         return Dataset(self.pool, *(Rows(r.indices[members], r.size[members]) for r in rows))
 
     @property
     def triples(self) -> Rows:
-        """The labelled steps of which it is known what came next. For `init`, as `Rows.where` is."""
+        """Return the labelled steps with a known successor. Use it in `init`, as `Rows.where`."""
         return self.labelled.where(self.pool.known[self.labelled.indices])
 
     def states(self, key: PRNGKeyArray, batch: Transitions) -> Float[Array, "batch inputs"]:
-        """A minibatch of states, uniform over labelled and unlabelled ones together.
+        """Draw a minibatch of states, uniform over labelled and unlabelled ones together.
 
         Each state of `batch` is exchanged for an unlabelled one with the probability that makes the whole
         uniform; without unlabelled states the result is the states of `batch` themselves.
@@ -202,7 +202,7 @@ class Dataset(NamedTuple):
         return jnp.where(exchange[:, None], others, batch.observation)
 
     def bounds(self) -> tuple[Float[Array, " inputs"], Float[Array, " inputs"]]:
-        """The smallest box that holds every state of this run, labelled and unlabelled; of images all of [-1, 1]."""
+        """Return the smallest box with every state of this run, labelled and unlabelled; for images, all of [-1, 1]."""
         if self.pool.images:
             return -jnp.ones(self.pool.inputs), jnp.ones(self.pool.inputs)
         low, high = _bounds(self.pool.before, self.labelled)
@@ -210,14 +210,14 @@ class Dataset(NamedTuple):
         return jnp.minimum(low, more[0]), jnp.maximum(high, more[1])
 
     def moments(self) -> tuple[Float[Array, " inputs"], Float[Array, " inputs"]]:
-        """The mean and the standard deviation of the labelled states of this run."""
+        """Return mean and standard deviation of the labelled states of this run."""
         states = self.pool.observations[self.pool.row[self.labelled.indices]]
         keep = self.labelled.mask[:, None]
         return states.mean(axis=0, where=keep), states.std(axis=0, where=keep)
 
 
 def _bounds(look: Callable[[Array], Array], rows: Rows) -> tuple[Array, Array]:
-    """The smallest box that holds what is seen at `rows`, some of which are looked at together: there may be many."""
+    """Return the smallest box with the observations at `rows`. There may be many rows, so they are read in parts."""
     count = rows.indices.shape[-1]
     size = max(min(BLOCK, count), 1)
     blocks = -(-count // size)
@@ -234,7 +234,7 @@ def _bounds(look: Callable[[Array], Array], rows: Rows) -> tuple[Array, Array]:
 
 
 def spec_of(demonstrations: Demonstrations) -> Spec:
-    """The shape of the task that demonstrations are of; what no network here reads is refused."""
+    """Return the shape of the demonstrations' task. Observations that no network here can read are refused."""
     spec = Spec(tuple(demonstrations.observation_shape), len(demonstrations.action_names))
     if len(spec.observation_shape) == 2:
         raise UserError(
@@ -247,14 +247,14 @@ def spec_of(demonstrations: Demonstrations) -> Spec:
 
 
 def make_pool(demonstrations: Demonstrations, standardisation: Standardisation | None = None) -> Pool:
-    """All trajectories as one pool of arrays."""
+    """Return all trajectories as one pool of arrays."""
     steps = demonstrations.decisions()
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
     first = np.cumsum(visited) - visited
     recorded = [t.observations for t in demonstrations.trajectories]
     frames = None
     if stack := demonstrations.stack:
-        black = np.zeros((1, *recorded[0].shape[1:]), np.uint8)  # the last row: what is seen before an episode began
+        black = np.zeros((1, *recorded[0].shape[1:]), np.uint8)  # the last row: the frames before an episode begins
         wanted = np.arange(visited.sum())[:, None] + np.arange(1 - stack, 1)
         frames = jnp.asarray(np.where(wanted < np.repeat(first, visited)[:, None], visited.sum(), wanted), jnp.int32)
         recorded.append(black)
@@ -276,7 +276,7 @@ def make_pool(demonstrations: Demonstrations, standardisation: Standardisation |
 
 
 def _joined(parts: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """One array of all parts, which begins where JAX on a CPU can use it as it lies, without a copy."""
+    """Return one array of all parts, aligned so that JAX on a CPU can use it without a copy."""
     shape = (sum(map(len, parts)), *parts[0].shape[1:])
     size = math.prod(shape) * dtype.itemsize
     room = np.empty(size + ALIGNMENT, np.uint8)
@@ -296,20 +296,20 @@ def make_dataset(
     capacity: int | None = None,
     standardisation: Standardisation | None = None,
 ) -> Dataset:
-    """The dataset of R runs: the pool once, and the rows of each run stacked along a leading axis.
+    """Return the dataset of R runs: the pool once, and the rows of each run stacked along a leading axis.
 
-    draws: the trajectories of each run whose decisions it may use; without, one run with all of them and no
-        leading axis.
-    unlabelled: the trajectories of each run of which states, but no decision, may be used; a state whose decision is
-        used is not among them.
-    thin_unlabelled: every how-manieth of those states is kept.
+    draws: for each run the trajectories with decisions that it may use. Without draws there is one run with all
+        trajectories and no leading axis.
+    unlabelled: for each run the trajectories that give states without decisions. A state with a used decision is not
+        among them.
+    thin_unlabelled: keep every k-th unlabelled state.
     capacity: the padded number of labelled rows (default: what the largest draw needs). Datasets of equal
         capacity share one compiled program.
     standardisation: what is done to every state (default: nothing).
     """
     if draws is None:
         if unlabelled is not None:
-            raise UserError("unlabelled trajectories need draws beside them; give both, a list a run.")
+            raise UserError("unlabelled trajectories need draws beside them; give both, one list per run.")
         whole = make_dataset(
             demonstrations,
             [np.arange(len(demonstrations))],
@@ -321,7 +321,7 @@ def make_dataset(
         return Dataset(whole.pool, *(Rows(r.indices[0], r.size[0]) for r in (whole.labelled, whole.unlabelled)))
     if not draws or (unlabelled is not None and len(unlabelled) != len(draws)):
         given = 0 if unlabelled is None else len(unlabelled)
-        raise UserError(f"{len(draws)} draws and {given} lists of unlabelled trajectories; give one of each a run.")
+        raise UserError(f"{len(draws)} draws and {given} lists of unlabelled trajectories; give one of each per run.")
     for draw in (*draws, *(unlabelled or ())):
         if len(draw) and not 0 <= np.min(draw) <= np.max(draw) < len(demonstrations):
             raise UserError(f"a draw names a trajectory that is not among the {len(demonstrations)} there are.")
@@ -348,7 +348,7 @@ def make_dataset(
 
 
 def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_offset: int = 0) -> int:
-    """Rows that any draw of up to `size` trajectories fits into."""
+    """Return a number of rows that is enough for every draw of up to `size` trajectories."""
     kept = [len(thinned(length, thin, thin_offset)) for length in demonstrations.lengths]
     return int(np.sort(kept)[::-1][:size].sum())
 
@@ -358,7 +358,7 @@ def _rows(part: Callable[[int], np.ndarray], draws: list[np.ndarray]) -> list[np
 
 
 def padded(chosen: list[np.ndarray], capacity: int | None = None) -> Rows:
-    """Rows of several runs, stacked and padded to `capacity` (default: what the longest needs)."""
+    """Stack the rows of several runs, padded to `capacity` (default: what the longest needs)."""
     sizes = np.array([len(rows) for rows in chosen])
     width = int(sizes.max()) if capacity is None else capacity
     if sizes.max() > width:

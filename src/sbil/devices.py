@@ -1,4 +1,4 @@
-"""The devices that runs are spread over: every GPU, or one JAX device a CPU core."""
+"""The devices that runs are spread over: every GPU, or one JAX device per CPU core."""
 
 import contextlib
 import os
@@ -12,34 +12,34 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 def prepare() -> None:
-    """Give JAX one CPU device a core, unless it has started already or the user has set a number."""
+    """Give JAX one CPU device per core, unless JAX has started or the user has set a number."""
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
         return
     if "JAX_NUM_CPU_DEVICES" in os.environ:
         return
-    # RuntimeError: JAX runs already; AttributeError: this system cannot tell its cores. One device does then.
+    # RuntimeError: JAX has started; AttributeError: this system cannot count its cores. Then one device is enough.
     with contextlib.suppress(RuntimeError, AttributeError):
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
 @cache
 def mesh(count: int) -> Mesh:
-    """The first `count` local devices in a row called "runs"."""
+    """Return a mesh of the first `count` local devices, with one axis called "runs"."""
     return Mesh(np.array(jax.local_devices()[:count]), ("runs",))
 
 
 def over_runs(runs: int) -> Mesh:
-    """The devices that so many runs are spread over: all of them, or one a run where there are fewer runs."""
+    """Return the devices that `runs` runs are spread over: all, or one per run if there are fewer runs."""
     return mesh(min(runs, jax.local_device_count()))
 
 
 def count() -> int:
-    """How many devices there are."""
+    """Return the number of devices."""
     return jax.local_device_count()
 
 
 def memory() -> int:
-    """The bytes to plan with: most of what a GPU offers, or half of the main memory, which all CPU devices share."""
+    """Return the bytes to plan with: most of a GPU's memory, or half of the main memory for all CPU devices."""
     if stats := jax.local_devices()[0].memory_stats():
         return int(0.8 * stats["bytes_limit"])
     if not hasattr(os, "sysconf"):
@@ -52,9 +52,9 @@ SHARED = PartitionSpec()
 
 
 def spread(tree: Any, runs: int) -> Any:
-    """Put a tree whose leaves have the runs as first axis onto the devices, a share each.
+    """Spread a tree over the devices along the first axis of its leaves, the runs.
 
-    The last run is repeated until the runs divide evenly; drop what is beyond `runs` afterwards.
+    The last run is repeated until the runs divide evenly. Drop the entries beyond `runs` afterwards.
     """
     devices = over_runs(runs)
     rows = np.minimum(np.arange(-(-runs // devices.size) * devices.size), runs - 1)
@@ -74,12 +74,12 @@ def gather(tree: Any, runs: int) -> Any:
 
 
 def share(tree: Any, runs: int) -> Any:
-    """Put a copy of a tree onto every device that so many runs are spread over."""
+    """Copy a tree onto every device that `runs` runs are spread over."""
     return jax.device_put(tree, NamedSharding(over_runs(runs), SHARED))
 
 
 def describe(runs: int) -> dict[str, Any]:
-    """What so many runs are computed on: XLA may round differently for another number of runs or devices."""
+    """Describe what `runs` runs are computed on: XLA may round differently for another number of runs or devices."""
     device = jax.local_devices()[0]
     return {
         "platform": device.platform,

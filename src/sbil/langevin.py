@@ -1,4 +1,4 @@
-"""Samples from exp(-E): Langevin chains, and the persistent buffer they start from and return to."""
+"""Samples from exp(-E): Langevin chains, and the persistent buffer that they start from and return to."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Number = float | Array
 
 
 class Box(NamedTuple):
-    """Between which values each coordinate of a chain must stay."""
+    """The lowest and the highest value of each coordinate of a chain."""
 
     low: Float[Array, "*observation"]
     high: Float[Array, "*observation"]
@@ -31,8 +31,8 @@ def chain(
 ) -> State:
     """Run every chain for `length` steps of s <- s - step_size * dE/ds + noise * N(0, I).
 
-    The stationary law is near exp(-E / T) with temperature T = noise^2 / (2 * step_size). Both numbers may be one a
-    coordinate, as long as T is the same for all. A step that would leave `within` ends at its border.
+    The stationary law is near exp(-E / T) with temperature T = noise^2 / (2 * step_size). Both may be one number
+    per coordinate, if T is the same for all. A step that would leave `within` ends at its border.
     """
     gradient = jax.grad(lambda states: energy(states).sum())
 
@@ -54,9 +54,9 @@ def adjusted_chain(
     noise: Number,
     within: Box | None = None,
 ) -> State:
-    """The same steps, each made or not as Metropolis and Hastings say: the stationary law is exp(-E / T) exactly.
+    """Run the same steps with Metropolis-Hastings accept or reject, so the stationary law is exactly exp(-E / T).
 
-    Roberts and Tweedie (1996). A step that would leave `within` is not made.
+    Roberts and Tweedie (1996). A step that would leave `within` is rejected.
     """
     both = jax.vmap(jax.value_and_grad(lambda state: energy(state[None])[0]))
     temperature = jnp.broadcast_to(noise**2 / (2 * step_size), states.shape[1:]).ravel()[0]
@@ -86,14 +86,14 @@ def adjusted_chain(
 
 
 def uniform(draws: Float[Array, "chains *observation"], low: Array, high: Array) -> State:
-    """Draws from (0, 1) carried into the box [low, high], coordinate by coordinate."""
+    """Move draws from (0, 1) into the box [low, high], coordinate by coordinate."""
     return low + (high - low) * draws
 
 
 def slots(draws: Float[Array, " chains"], size: int) -> Int[Array, " chains"]:
-    """A different slot of a buffer of `size` for each chain: chain n draws one of its own size // chains slots.
+    """Draw a different slot of a buffer of `size` for each chain: chain n draws from its own size // chains slots.
 
-    Different slots make the write-back well defined, and no slot of the strata is likelier than another.
+    Different slots make the write-back well defined. All slots of a stratum are equally likely.
     """
     width = size // len(draws)
     return jnp.arange(len(draws)) * width + jnp.minimum(jnp.floor(draws * width).astype(int), width - 1)
@@ -112,13 +112,14 @@ def sample(
     noise: Number,
     restart: Number,
 ) -> tuple[State, Float[Array, "size *observation"]]:
-    """(samples, buffer): continue `count` chains of the buffer, each begun afresh with probability `restart`.
+    """Return (samples, buffer): continue `count` chains of the buffer, and restart each with probability `restart`.
 
     A fresh chain begins uniformly in the box [low, high]. The samples are constants: no gradient flows through
     them to the energy's parameters.
     """
     start_key, chain_key = jax.random.split(key)
-    # One call of the generator, for each costs time to compile and to run: slot, restart, fresh state.
+    # One call of the generator draws slot, restart and fresh state, because every call costs time to compile and to
+    # run.
     draws = jax.random.uniform(start_key, (count, 2 + math.prod(low.shape)))
     fresh = uniform(draws[:, 2:].reshape(count, *low.shape), low, high)
     chosen, states = resume(draws[:, :2], buffer, fresh, restart)
@@ -129,12 +130,12 @@ def sample(
 def resume(
     draws: Float[Array, "chains 2"], buffer: Float[Array, "size *observation"], fresh: State, restart: Number
 ) -> tuple[Int[Array, " chains"], State]:
-    """(slots, states) of the chains to continue: those of the buffer, or fresh ones with probability `restart`."""
+    """Return (slots, states) of the chains to continue: the buffer's, or fresh ones with probability `restart`."""
     chosen = slots(draws[:, 0], len(buffer))
     renewed = (draws[:, 1] < restart).reshape(len(draws), *(1 for _ in fresh.shape[1:]))
     return chosen, jnp.where(renewed, fresh, buffer[chosen].astype(fresh.dtype))
 
 
 def put_back(buffer: Float[Array, "size *observation"], chosen: Int[Array, " chains"], states: State) -> Array:
-    """The buffer with the states of its continued chains."""
+    """Return the buffer with the states of its continued chains."""
     return buffer.at[chosen].set(states.astype(buffer.dtype), unique_indices=True)

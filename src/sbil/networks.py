@@ -1,4 +1,4 @@
-"""The networks: f(s) gives one logit an action, hence a policy and an energy of states at once."""
+"""The networks: f(s) gives one logit per action, and so both a policy and an energy of states."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from sbil.errors import UserError
 
 @jax.custom_jvp
 def elu(x: Array) -> Array:
-    """x where positive, exp(x) - 1 elsewhere; twice as fast on CPU as through expm1, exact to 1e-7."""
+    """Return x if positive, else exp(x) - 1. On CPU this is twice as fast as expm1, and exact to 1e-7."""
     return jnp.where(x > 0, x, jnp.exp(jnp.minimum(x, 0)) - 1)
 
 
@@ -31,10 +31,10 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"elu": elu, "relu": jax.nn.r
 
 
 def in_float32() -> AbstractContextManager[None]:
-    """Where a network decides: its products are not rounded.
+    """Compute in full float32, for every network that decides.
 
-    Recent GPUs round their factors to three digits unless told otherwise, and with them the decisions of a network
-    whose best two outputs are close: of our DQN every tenth. Training leaves it to the device, and is faster so.
+    By default recent GPUs round the factors of products to three digits. This changes decisions if the two best outputs
+    are close: every tenth decision of our DQN. Training keeps the device's default, which is faster.
     """
     return jax.default_matmul_precision("float32")
 
@@ -50,9 +50,9 @@ class Dense(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """A fully connected network with a linear output; its leaves are arrays only, so vmap applies as it is.
+    """A fully connected network with a linear output. Its leaves are arrays only, so vmap applies directly.
 
-    With a `level`, the energy is an output of its own: the logits are log-softmax of the output, plus minus-energy.
+    With a `level` the energy is a separate output: the logits are log-softmax of the output, plus minus-energy.
     """
 
     layers: tuple[Dense, ...]
@@ -65,14 +65,14 @@ class MLP(eqx.Module):
         return outputs if self.level is None else jax.nn.log_softmax(outputs) + self.level(features)
 
     def features(self, x: Float[Array, "*batch inputs"], depth: int) -> Float[Array, "*batch features"]:
-        """What the first `depth` layers make of x, each followed by the activation."""
+        """Apply the first `depth` layers to x, each followed by the activation."""
         for layer in self.layers[:depth]:
             x = ACTIVATIONS[self.activation](layer(x))
         return x
 
     @property
     def depth(self) -> int:
-        """The number of layers, the linear output among them."""
+        """The number of layers, including the linear output."""
         return len(self.layers)
 
     @property
@@ -87,7 +87,7 @@ class MLP(eqx.Module):
 
 
 class Kernel(NamedTuple):
-    """A convolution: how many outputs, of patches how wide, how far apart. The width is a multiple of the stride."""
+    """A convolution: number of outputs, width of a patch, and stride. The width is a multiple of the stride."""
 
     outputs: int
     width: int
@@ -98,8 +98,8 @@ KERNELS = (Kernel(32, 8, 4), Kernel(64, 4, 2), Kernel(64, 3, 1))  # Mnih et al. 
 
 
 class ConvNet(eqx.Module):
-    """Convolutions with ReLU, then an MLP. An input is a flat row: an image [height, width, channels], and whatever
-    numbers follow it, which join after the convolutions. These count as one layer.
+    """Convolutions with ReLU, then an MLP. An input is a flat row: an image [height, width, channels], and the
+    numbers that follow it, which join after the convolutions. The convolutions count as one layer.
     """
 
     convolutions: tuple[Dense, ...]
@@ -111,7 +111,7 @@ class ConvNet(eqx.Module):
         return self.head(self.look(x))
 
     def look(self, x: Float[Array, "*batch inputs"]) -> Float[Array, "*batch features"]:
-        """What the convolutions make of the image, in a row with the numbers that follow it."""
+        """Apply the convolutions to the image; return a row with the numbers that follow it."""
         pixels = math.prod(self.shape)
         image = x[..., :pixels].reshape(*x.shape[:-1], *self.shape)
         for layer, kernel in zip(self.convolutions, self.kernels, strict=True):
@@ -119,7 +119,7 @@ class ConvNet(eqx.Module):
         return jnp.concatenate([image.reshape(*x.shape[:-1], -1), x[..., pixels:]], axis=-1)
 
     def features(self, x: Float[Array, "*batch inputs"], depth: int) -> Float[Array, "*batch features"]:
-        """What the first `depth` layers make of x."""
+        """Apply the first `depth` layers to x."""
         return self.head.features(self.look(x), depth - 1) if depth else x
 
     @property
@@ -144,9 +144,9 @@ Network = MLP | ConvNet
 def patches(
     image: Float[Array, "*batch height width channels"], kernel: Kernel
 ) -> Float[Array, "*batch rows columns patch"]:
-    """The patches that a convolution sees, so that it is a matrix product.
+    """Return the patches that a convolution sees, so that it is a matrix product.
 
-    Many networks at once are then one batched product, where a convolution would become a slow grouped one. Squares of
+    Many networks at once are then one batched product; a convolution would become a slow grouped one. Squares of
     stride x stride pixels are gathered first; a patch is a few of these squares.
     """
     *batch, height, width, channels = image.shape
@@ -160,7 +160,7 @@ def patches(
 
 
 def seen(shape: tuple[int, ...], kernels: tuple[Kernel, ...] = KERNELS) -> tuple[list[int], int]:
-    """(the size of a patch of each convolution, how many numbers the last gives) for images of a shape."""
+    """Return (the size of a patch of each convolution, the numbers that the last one gives) for images of a shape."""
     height, width, channels = shape
     sizes = []
     for kernel in kernels:
@@ -173,13 +173,13 @@ def seen(shape: tuple[int, ...], kernels: tuple[Kernel, ...] = KERNELS) -> tuple
 
 
 def uniform_dense(key: PRNGKeyArray, inputs: int, outputs: int) -> Dense:
-    """Weights and biases uniform in ±1/sqrt(inputs), as in EDM's released code."""
+    """Draw weights and biases uniform in ±1/sqrt(inputs), as in EDM's released code."""
     draws = jax.random.uniform(key, (inputs + 1, outputs), minval=-(inputs**-0.5), maxval=inputs**-0.5)
     return Dense(draws[:-1], draws[-1])
 
 
 def orthogonal_dense(key: PRNGKeyArray, inputs: int, outputs: int) -> Dense:
-    """Orthogonal weights and no biases, as in ValueDICE's released code."""
+    """Draw orthogonal weights; biases are zero, as in ValueDICE's released code."""
     return Dense(orthogonal(key, inputs, outputs), jnp.zeros(outputs))
 
 
@@ -187,7 +187,7 @@ Layer = Callable[[PRNGKeyArray, int, int], Dense]  # how a layer begins
 
 
 def mlp(key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "elu", layer: Layer = uniform_dense) -> MLP:
-    """An MLP of the given layer sizes."""
+    """Return an MLP of the given layer sizes."""
     keys = jax.random.split(key, len(sizes) - 1)
     return MLP(tuple(layer(k, *size) for k, size in zip(keys, pairwise(sizes), strict=True)), activation)
 
@@ -202,7 +202,7 @@ def make_network(
     more: int = 0,
     layer: Layer = uniform_dense,
 ) -> Network:
-    """A network of observations, followed by `more` numbers. For images convolutions replace the first hidden layer."""
+    """Return a network of observations and `more` numbers. For images convolutions replace the first hidden layer."""
     if len(spec.observation_shape) == 1:
         return mlp(key, (features_of(spec) + more, *hidden, outputs), activation, layer)
     sizes, last = seen(spec.observation_shape)
@@ -215,10 +215,10 @@ def make_network(
 
 
 def orthogonal(key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "inputs outputs"]:
-    """A random matrix whose columns (or rows, if these are fewer) are orthonormal, without favoured directions.
+    """Draw a matrix with orthonormal columns (or rows, if they are fewer), uniform over directions.
 
-    Gram and Schmidt's way, each column twice for precision. QR by LAPACK is not used, since it can hang when several
-    CPU devices call it at once.
+    This is Gram-Schmidt, each column twice for precision. LAPACK's QR is not used, because it can hang when several CPU
+    devices call it at once.
     """
     tall, few = max(inputs, outputs), min(inputs, outputs)
 
@@ -234,15 +234,16 @@ def orthogonal(key: PRNGKeyArray, inputs: int, outputs: int) -> Float[Array, "in
 
 
 def policy_network(key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...] = (64, 64)) -> Network:
-    """The paper's network, one logit an action.
+    """Return the paper's network, with one logit per action.
 
-    For rows of numbers two hidden layers of 64, ELU; for images convolutions of 32, 64 and 64 and a layer of 64, ReLU.
+    For rows of numbers: two hidden layers of 64, ELU. For images: convolutions of 32, 64 and 64 and a layer of 64,
+    ReLU.
     """
     return make_network(key, spec, hidden, spec.actions, "elu" if len(spec.observation_shape) == 1 else "relu")
 
 
 class Scaling(NamedTuple):
-    """What a network that learns on standardised states does to an observation first: (s - mean) / scale."""
+    """The scaling in front of a network that learns on standardised states: (s - mean) / scale."""
 
     mean: Float[Array, "*runs inputs"]
     scale: Float[Array, "*runs inputs"]
@@ -251,9 +252,9 @@ class Scaling(NamedTuple):
         return (observation - self.mean) / self.scale
 
     def folded_into(self, network: Network) -> Network:
-        """The network that gives for s what `network` gives for (s - mean) / scale; stacked runs are fine.
+        """Return the network that gives for s what `network` gives for (s - mean) / scale; runs may be stacked.
 
-        Inputs of `network` beyond those of s are taken as zero. Images are not scaled, so there is nothing to fold.
+        Inputs of `network` beyond those of s count as zero. Images are not scaled, so nothing is folded.
         """
         if isinstance(network, ConvNet):
             _, last = seen(network.shape, network.kernels)
@@ -269,7 +270,7 @@ class Scaling(NamedTuple):
 
 
 def scaling(dataset: Dataset) -> Scaling:
-    """The scaling that standardises a run's labelled states; constant columns are only centred, images left alone."""
+    """Return the scaling of a run's labelled states. Constant columns are only centred; images are not changed."""
     if dataset.pool.images:
         nothing = jnp.zeros(dataset.pool.inputs)
         return Scaling(nothing, nothing + 1)

@@ -1,7 +1,7 @@
 """Training: `train_one` is one run as a pure function; `train_many` is R runs at once, watched while they go.
 
-A run's random numbers depend on its key and the number of the update only: chunks and interruptions change nothing. The
-number of runs in a program can change the last bits, since XLA may round differently for another shape.
+A run's random numbers depend only on its key and the number of the update, so chunks and interruptions change nothing.
+The number of runs in a program can change the last bits, because XLA may round differently for another shape.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from sbil.errors import UserError
 
 CHUNK = 500  # updates between two reports to the host
 LARGEST_WEIGHT = 1e6  # a run with a larger weight counts as diverged
-LEAST_BATCH = 64  # rows: no less memory is planned for one update
+LEAST_BATCH = 64  # rows: the least that memory is planned for
 
 Make = Callable[[Spec, Any], Algorithm]
 
 
 def train_one(algorithm: Algorithm, updates: int, key: PRNGKeyArray, dataset: Dataset) -> tuple[Any, Metrics]:
-    """One run: (final state, metrics of every update). Pure; jit, vmap or differentiate it."""
+    """Train one run; return (final state, metrics of every update). Pure: jit, vmap or differentiate it."""
     state = algorithm.init(jax.random.fold_in(key, 0), dataset)
     return advance(algorithm, key, state, dataset, jnp.arange(updates))
 
@@ -50,13 +50,13 @@ def advance(
 
 
 class Report(NamedTuple):
-    """What is known after a chunk of updates; arrays have one entry a run."""
+    """A report after a chunk of updates; arrays have one entry per run."""
 
     update: int
     updates: int
     metrics: dict[str, np.ndarray]  # means over the chunk
     diverged: np.ndarray
-    note: str = ""  # what a person should know
+    note: str = ""  # words for the user
 
 
 class Trained(NamedTuple):
@@ -70,7 +70,7 @@ class Trained(NamedTuple):
 
     @property
     def diverged(self) -> np.ndarray:
-        """[R], whether the run left the range in which its numbers mean anything."""
+        """[R], whether the run diverged."""
         return self.diverged_at >= 0
 
 
@@ -105,20 +105,20 @@ def train_many(
     checkpoint: Checkpoint | None = None,
     chunk: int | None = None,
 ) -> Trained:
-    """R runs in one compiled program, spread over all local devices.
+    """Train R runs in one compiled program, spread over all local devices.
 
-    config: float fields may be arrays [R], one value a run: a sweep is the same program.
+    config: float fields may be arrays [R], one value per run: a sweep is the same program.
     dataset: as from `make_dataset` with R draws; the pool is shared.
-    keys: [R], one a run.
+    keys: [R], one per run.
     watch: called after every chunk of updates, for progress bars and metric files.
-    checkpoint: where the state is kept now and then, and taken up again after an interruption.
+    checkpoint: the file that keeps the state from time to time, so that interrupted training continues.
     chunk: updates between two reports to the host (default 500).
     """
     runs, chunk = len(keys), chunk or CHUNK
     if updates < 1:
         raise UserError(f"updates must be a whole number from 1. Got {updates}.")
     if len(dataset.labelled.size) != runs:
-        raise UserError(f"{runs} keys for {len(dataset.labelled.size)} draws; give one key a draw.")
+        raise UserError(f"{runs} keys for {len(dataset.labelled.size)} draws; give one key per draw.")
     started = time.perf_counter()
     rows = (per_run(config, runs), keys, dataset.labelled, dataset.unlabelled)
     args = devices.spread(rows, runs)
@@ -143,7 +143,7 @@ def train_many(
         if watch:
             watch(Report(done, updates, history[-1], diverged_at >= 0))
     states = devices.gather(states, runs)
-    # Metrics are taken before a step: what the last step did shows in the weights only.
+    # Metrics are taken before a step, so only the weights show what the last step did.
     diverged_at[(diverged_at < 0) & ~sound_weights(states.network)] = done
     return Trained(
         states,
@@ -163,7 +163,7 @@ def _arrays(metrics: dict[str, list[float]]) -> dict[str, np.ndarray]:
 
 
 def has_diverged(metrics: dict[str, np.ndarray], limits: Mapping[str, float]) -> np.ndarray:
-    """Which runs have metrics that are not finite, or larger than the algorithm's limits."""
+    """[R], whether a run has metrics that are not finite, or larger than the algorithm's limits."""
     bad = ~np.isfinite(np.stack(list(metrics.values()))).all(axis=0)
     for name in limits.keys() & metrics.keys():
         bad |= np.abs(metrics[name]) > limits[name]
@@ -177,24 +177,24 @@ def sound_weights(network: Any) -> np.ndarray:
 
 
 def per_run(config: Any, runs: int) -> Any:
-    """The config with every float as an array [R]: a shared value is repeated."""
+    """Return the config with every float as an array [R]: a shared value is repeated."""
 
     def spread(value: Any) -> np.ndarray:
         array = np.asarray(value, np.float32)
         if array.shape not in ((), (runs,)):
-            raise UserError(f"a setting has {array.shape} values for {runs} runs; give one, or one a run.")
+            raise UserError(f"a setting has {array.shape} values for {runs} runs; give one, or one per run.")
         return np.broadcast_to(array, (runs,))
 
     return jax.tree.map(spread, config)
 
 
 def pick(states: Any, run: int) -> Any:
-    """The state of one run out of the stacked states of many."""
+    """Return the state of one run from the stacked states of many."""
     return jax.tree.map(lambda leaf: leaf[run], states)
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Trees of one structure as one tree with a leading axis."""
+    """Stack trees of one structure into one tree with a leading axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
@@ -217,7 +217,7 @@ def _chunk_program(make: Make, spec: Spec, mesh: Mesh, length: int) -> Any:
 
 
 def _over_runs(function: Any, mesh: Mesh, runs: tuple[bool, ...], donate: int | None = None) -> Any:
-    """jit(shard(vmap(function))): arguments marked in `runs` have the runs as first axis, others are shared."""
+    """Return jit(shard(vmap(function))): arguments marked in `runs` have the runs as first axis, others are shared."""
     mapped = jax.vmap(function, in_axes=tuple(0 if each else None for each in runs))
     specs = tuple(devices.RUNS if each else devices.SHARED for each in runs)
     sharded = jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=devices.RUNS, check_vma=False)

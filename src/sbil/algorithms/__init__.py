@@ -24,8 +24,8 @@ from sbil.dataset import Dataset
 from sbil.errors import UserError, unknown
 
 LARGEST = 1 << 24  # the largest whole number that a file may give to a setting
-# The order of lists: first the paper's method and its variants, last the controls. A file that is not named here comes
-# after these, by name.
+# The order of lists: first the paper's method and its variants, last the controls. Files that are not named here come
+# after these, in the order of their names.
 ORDER = (
     *("bc", "edm", "edm_robust", "edm_exact", "edm_metropolis", "rcal", "value_dice", "value_dice_exact"),
     *("dsfn", "tril", "controls"),
@@ -33,7 +33,7 @@ ORDER = (
 
 
 def _found() -> dict[str, Entry]:
-    """The entries of all files in this folder."""
+    """Return the entries of all files in this folder."""
     files = {module.name for module in pkgutil.iter_modules(__path__)}
     modules = [importlib.import_module(f"{__name__}.{name}") for name in (*ORDER, *sorted(files - {*ORDER, "base"}))]
     entries = [entry for module in modules for entry in getattr(module, "ENTRIES", None) or (module.ENTRY,)]
@@ -44,19 +44,19 @@ ALGORITHMS = _found()
 
 
 def get(name: str) -> Entry:
-    """The algorithm called `name`."""
+    """Return the algorithm called `name`."""
     if name not in ALGORITHMS:
         raise unknown("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]
 
 
 def parse_words(name: str, words: Iterable[str]) -> dict[str, Any]:
-    """Settings of an algorithm, by name, from words such as batch=32; weight_decay=0/0.1/1 becomes a list."""
+    """Return settings of an algorithm, by name, from words such as batch=32; weight_decay=0/0.1/1 becomes a list."""
     return parse(get(name).config, words)
 
 
 def configure(name: str, preset: str = "default", settings: Mapping[str, Any] = {}) -> Any:
-    """The Config of an algorithm: a preset, with some settings changed."""
+    """Return the Config of an algorithm: a preset, with some settings changed."""
     entry = get(name)
     if preset not in entry.presets:
         raise unknown(f"preset of {name}", preset, entry.presets)
@@ -64,7 +64,7 @@ def configure(name: str, preset: str = "default", settings: Mapping[str, Any] = 
 
 
 def candidates(name: str, preset: str = "default", settings: Mapping[str, Any] = {}) -> dict[str, Any]:
-    """Every Config that the settings allow, by what distinguishes it: "weight_decay=0.1+hidden=8".
+    """Return every Config that the settings allow, by what distinguishes it: "weight_decay=0.1+hidden=8".
 
     settings: a value for each, or a list of values to choose from.
     """
@@ -82,7 +82,7 @@ def candidates(name: str, preset: str = "default", settings: Mapping[str, Any] =
 
 
 def restored(name: str, settings: Mapping[str, Any]) -> Any:
-    """The Config with settings that were read from a file. A setting that the file lacks has its default."""
+    """Return the Config for settings that were read from a file. A setting that the file lacks has its default."""
     config, given = get(name).config, {}
     for setting, value in settings.items():
         if setting not in settings_of(config()):
@@ -95,7 +95,7 @@ def restored(name: str, settings: Mapping[str, Any]) -> Any:
 
 
 def updates_for(name: str, preset: str, configs: Iterable[Any], updates: int | None) -> int:
-    """How many updates to make: those asked for, or as many as the preset asks for. Refuse more rounds than allowed."""
+    """Return how many updates to make: those asked for, or the preset's number. Refuse more rounds than allowed."""
     entry = get(name)
     own = entry.budget(preset, list(configs))
     if entry.rounds and updates is not None and updates > own:
@@ -107,7 +107,7 @@ def updates_for(name: str, preset: str, configs: Iterable[Any], updates: int | N
 
 
 def as_many(name: str, preset: str, updates: int | None) -> int | None:
-    """How many updates BC makes when it is compared with another method that made `updates`.
+    """Return how many updates BC makes when it is compared with another method that made `updates`.
 
     None (BC's default) if one update of this method is not one Adam step: a preset that asks for another number than
     BC's learns in rounds, counts, or trains for longer.

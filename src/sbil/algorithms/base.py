@@ -1,4 +1,4 @@
-"""What an algorithm is, and what its settings look like."""
+"""Types of an algorithm and of its settings."""
 
 import dataclasses
 import math
@@ -27,7 +27,7 @@ class Algorithm(NamedTuple):
     init:   (key, dataset) -> state
     update: (key, state, dataset) -> (state, metrics)
     logits: (state, observations) -> one logit per action
-    batch:  the most rows that an update gives to a network at once; memory is planned with it
+    batch:  the largest number of rows that an update gives to a network at once; memory is planned with it
     limits: the largest size of some metrics; a run that exceeds one counts as diverged
     """
 
@@ -39,7 +39,7 @@ class Algorithm(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What the package knows of an algorithm. The file of the algorithm holds it as ENTRY, and the package finds it."""
+    """What the package knows about an algorithm. The algorithm's file holds it as ENTRY, and the package finds it."""
 
     name: str
     make: Callable[[Spec, Any], Algorithm]
@@ -47,20 +47,20 @@ class Entry(NamedTuple):
     presets: Mapping[str, Any]  # a Config by name; "default" is one of them
     needs: Needs
     reference: str
-    titles: Mapping[str, str] = {}  # what tables and figures call a preset; without one, its name
-    updates: Mapping[str, int] = {"default": 10_000}  # how many a preset asks for; without one, as many as the default
-    rounds: Callable[[Any], int] | None = None  # if one update is one round: how many rounds a Config allows
+    titles: Mapping[str, str] = {}  # names of presets in tables and figures; a preset without one has its own name
+    updates: Mapping[str, int] = {"default": 10_000}  # updates of a preset; a preset without a number has the default's
+    rounds: Callable[[Any], int] | None = None  # if one update is one round: the number of rounds that a Config allows
     uses_states: bool = False  # whether it learns from states without a decision
     chunk: int = 500  # updates between two reports
 
     def budget(self, preset: str, configs: Iterable[Any] = ()) -> int:
-        """How many updates a preset asks for, or how many rounds the Configs allow."""
+        """Return how many updates a preset asks for, or how many rounds the Config allows."""
         if self.rounds:
             return max(self.rounds(config) for config in configs or [self.presets[preset]])
         return self.updates.get(preset, self.updates["default"])
 
     def title(self, preset: str = "default") -> str:
-        """What tables and figures call a preset."""
+        """Return the name of a preset in tables and figures."""
         default = self.titles.get("default", self.name)
         return self.titles.get(preset, default if preset == "default" else f"{default}, {preset}")
 
@@ -73,7 +73,7 @@ def setting(
     high: float = math.inf,
     open_low: bool = False,
 ) -> Any:
-    """A field of a Config: its default, its meaning, its symbol in the paper and the range it must lie in."""
+    """Return a field of a Config: its default, its meaning, its symbol in the paper and its allowed range."""
     metadata = {"meaning": meaning, "symbol": symbol, "low": low, "high": high, "open_low": open_low}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -128,7 +128,7 @@ def _check_number(value: Any, hint: Any, limits: Any) -> str:
     return "" if good else f"a number in the range {_range(limits)}"
 
 
-# How the settings of a type are checked: each function returns what the value must be, or nothing if it is that.
+# How settings are checked, by type: each function returns what the value must be, or nothing if the value is correct.
 CHECKS: dict[Any, Callable[[Any, Any, Any], str]] = {
     Literal: _check_choice,
     bool: _check_switch,
@@ -149,12 +149,12 @@ def _range(limits: Any) -> str:
 
 
 def _title(config: Any) -> str:
-    """BC for BCConfig, as in an error."""
+    """Return the name of an algorithm for errors: BC for BCConfig."""
     return (config if isinstance(config, type) else type(config)).__name__.removesuffix("Config")
 
 
 def change(config: T, settings: Mapping[str, Any]) -> T:
-    """`config` with other values for some settings. Numbers of NumPy become numbers of Python."""
+    """Return `config` with other values for some settings. NumPy numbers become Python numbers."""
     hints = get_type_hints(type(config))
     for name in settings:
         if name not in hints:
@@ -169,7 +169,7 @@ def _plain(value: Any, hint: Any) -> Any:
 
 
 def parse(config: type[Any], words: Iterable[str]) -> dict[str, Any]:
-    """Settings from words such as weight_decay=1 and hidden=64x64; values between slashes become a list."""
+    """Return settings from words such as weight_decay=1 and hidden=64x64; values between slashes become a list."""
     hints = get_type_hints(config)
     settings: dict[str, Any] = {}
     for word in words:
@@ -186,7 +186,7 @@ def parse(config: type[Any], words: Iterable[str]) -> dict[str, Any]:
 
 
 def _value(text: str, hint: Any) -> Any:
-    """The value that a text stands for. Text that stands for none is kept, and `check` refuses it."""
+    """Return the value that a text means. Text without such a meaning is kept, and `check` refuses it."""
     try:
         if hint in (int, float):
             return hint(text)
@@ -198,14 +198,14 @@ def _value(text: str, hint: Any) -> Any:
 
 
 def written(value: Any) -> str:
-    """A value as `parse` reads it: 0.1, 1, 64x64, true."""
+    """Return a value as the text that is read back as it: 0.1, 1, 64x64, true."""
     if isinstance(value, tuple):
         return "x".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """The settings as plain values, for files and tables."""
+    """Return the settings as plain values, for files and tables."""
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 

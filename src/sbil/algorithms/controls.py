@@ -1,7 +1,7 @@
-"""Controls that learn next to nothing: what any method must beat.
+"""Controls that learn almost nothing: every method must beat them.
 
-`majority` always prefers the action that was taken most often: its logits are the logs of the actions' frequencies,
-whatever the state. `random` is a network as it is initialised, the zero of the paper's scale.
+`majority` always prefers the most frequent action: in every state its logits are the logs of the actions' frequencies.
+`random` is a freshly initialised network, the zero of the paper's scale.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from sbil.networks import Network, policy_network
 class MajorityConfig:
     """Settings of the majority action."""
 
-    prior: float = setting(1.0, "decisions imagined for every action, so that none has probability 0", open_low=True)
+    prior: float = setting(1.0, "imagined decisions per action, so that none has probability 0", open_low=True)
 
 
 @config

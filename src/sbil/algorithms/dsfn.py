@@ -1,4 +1,4 @@
-"""Apprenticeship learning with deep successor features: find a reward under which nobody beats the demonstrator.
+"""Apprenticeship learning with deep successor features: find a reward under which no policy beats the demonstrator.
 
     warm start:  features phi(s) and a first policy pi_0 (see tril)
     each round i, with the policy pi_i:
@@ -9,9 +9,9 @@
         pi_{i+1}  greedy in Q, double Q-learning with the reward w.phi(s,a)
 
 Needs trajectories. Lee, Srinivasan and Doshi-Velez (2019), "Truly Batch Apprenticeship Learning with Deep Successor
-Features", after Abbeel and Ng (2004). One update is one round. Of the policies found, the one that agrees best with
-held-out decisions acts. Everything is learnt on demonstrated steps alone: the values of actions never taken are
-extrapolation.
+Features", after Abbeel and Ng (2004). One update is one round. The found policy that agrees best with
+held-out decisions acts. Everything is learned from demonstrated steps alone, so the values of actions that were never
+taken are extrapolations.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class DSFNConfig:
     discount: float = setting(0.99, "discount", "gamma", high=0.9999)
     rounds: int = setting(10, "rounds of inverse reinforcement learning at most", low=1)
     margin: float = setting(0.001, "stop when no reward separates the demonstrator by more than this", "epsilon")
-    held_out: float = setting(0.2, "share of the steps kept to choose among the policies found", high=1)
+    held_out: float = setting(0.2, "share of the steps that is held out to choose among the policies found", high=1)
     target_rate: float = setting(0.01, "how fast target networks follow", high=1)
     hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the successor features and of Q")
     trunk: tuple[int, ...] = setting((128, 64), "layers of the warm start; the last gives the features", low=1)
@@ -51,7 +51,7 @@ class DSFNConfig:
 
 
 class Table(NamedTuple):
-    """The labelled steps of a run and what never changes about them, one row a step, padding included."""
+    """The labelled steps of a run and what never changes about them: one row per step, padding included."""
 
     pool: Pool
     scaling: Scaling
@@ -61,15 +61,15 @@ class Table(NamedTuple):
     features: Float[Array, "rows features"]  # phi(s,a)
 
     def state(self, rows: Int[Array, " batch"]) -> Float[Array, "batch inputs"]:
-        """The states at `rows`, standardised."""
+        """Return the states at `rows`, standardised."""
         return self.scaling(self.pool.before(self.steps[rows]))
 
     def next_state(self, rows: Int[Array, " batch"]) -> Float[Array, "batch inputs"]:
-        """What followed them; the same again where that is not known."""
+        """Return the next states at `rows`, standardised; the same state if the next one is not known."""
         return self.scaling(self.pool.after(self.steps[rows]))
 
     def each(self, function: Callable[[Int[Array, " batch"]], Array]) -> Array:
-        """What `function` makes of the numbers of all rows; of images a few at a time, for they are large."""
+        """Return `function` of the numbers of all rows. Images are large, so only a few are processed at a time."""
         rows = jnp.arange(len(self.steps))
         if not self.pool.images:
             return function(rows)
@@ -77,7 +77,7 @@ class Table(NamedTuple):
 
 
 class DSFNState(NamedTuple):
-    """The warm start, what has been found so far, and the policy that acts."""
+    """The warm start, the policies found so far, and the policy that acts."""
 
     heads: Heads
     scaling: Scaling
@@ -93,18 +93,19 @@ class DSFNState(NamedTuple):
 
     @property
     def network(self) -> Network:
-        """The chosen Q, on observations as they are."""
+        """Return the chosen Q as a network of unscaled observations."""
         return self.scaling.folded_into(self.chosen)
 
 
 def nearest_in_hull(
     point: Float[Array, " features"], corners: Float[Array, "n features"], present: Bool[Array, " n"]
 ) -> Float[Array, " n"]:
-    """Weights of the point nearest to `point` in the hull of the corners that are present.
+    """Return weights of the point nearest to `point` in the hull of the corners that are present.
 
     Pairwise steps with exact line search: weight moves from the worst corner in use to the best one. Finding the reward
-    with the largest margin t over all policies found is the same problem: t is the distance, w the direction. A
-    thousand steps are exact to rounding in tens of dimensions; in a sliver of two or three they can end short.
+    with the largest margin t over all policies found is the same problem: t is the distance, w the direction. In tens
+    of dimensions a thousand steps are exact to rounding. In a very thin hull of two or three dimensions they can stop
+    before the exact point.
     """
     offsets = jnp.where(present[:, None], corners - point, 0.0)
     gram = offsets @ offsets.T
@@ -129,10 +130,11 @@ def discounted_weights(
     mask: Bool[Array, " rows"],
     discount: float | Array,
 ) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
-    """((1 - discount) * discount^t for every row, which rows begin a trajectory).
+    """Return ((1 - discount) * discount^t for every row, which rows begin a trajectory).
 
-    t counts from the first row of each trajectory. Where steps were thinned, a kept one stands for all up to the next;
-    the last one, unless it is a true end, for all that would have followed: as where successor features bootstrap.
+    t counts from the first row of each trajectory. If steps were thinned, a kept step represents all steps up to the
+    next kept one. The last one, unless it is a true end, represents all that would have followed, because successor
+    features bootstrap there too.
     """
     number = jnp.arange(len(time))
     gap = time - jnp.roll(time, 1)
@@ -146,7 +148,7 @@ def discounted_weights(
 
 
 def weights_of(dataset: Dataset, discount: float | Array) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
-    """The `discounted_weights` of a run's labelled steps."""
+    """Return the `discounted_weights` of a run's labelled steps."""
     pool, rows = dataset.pool, dataset.labelled
     time, trajectory, terminal = (column[rows.indices] for column in (pool.time, pool.trajectory, pool.terminal))
     return discounted_weights(time, trajectory, terminal, rows.mask, discount)
@@ -161,7 +163,10 @@ def descend(
     batch: int,
     config: DSFNConfig,
 ) -> tuple[Network, Float[Array, ""]]:
-    """Adam on loss(network, target, key, rows of a minibatch); the target follows slowly. (Network, last loss.)"""
+    """Minimise loss(network, target, key, rows of a minibatch) with Adam; the target follows slowly.
+
+    Return (network, last loss).
+    """
     optimiser = optax.adam(config.learning_rate)
 
     def step(carry: Any, number: Array) -> tuple[Any, None]:
@@ -179,9 +184,9 @@ def descend(
 
 
 def bounds(values: Float[Array, "rows *features"], rows: Rows) -> tuple[Array, Array]:
-    """Between which numbers every (1 - discount)-weighted discounted sum of the rows' values lies.
+    """Return the bounds of every (1 - discount)-weighted discounted sum of the rows' values.
 
-    What is bootstrapped is kept between them: off the data, where nothing else holds it, it would drift without end.
+    Bootstrapped values are clipped to them. Without the clip they would grow without end off the data.
     """
     mine = values[rows.indices]
     mask = rows.mask.reshape(-1, *(1,) * (mine.ndim - 1))
@@ -196,7 +201,7 @@ def successor_features(
     next_policy: Float[Array, "rows actions"],
     config: DSFNConfig,
 ) -> tuple[Network, Float[Array, ""]]:
-    """psi(s,a) of a policy, given by its probabilities at the table's next states; (psi, its last loss)."""
+    """Return (psi, last loss): psi(s,a) of a policy, given by its probabilities at the table's next states."""
     actions, features = spec.actions, table.features.shape[1]
     log_policy = jnp.log(next_policy)
     low, high = bounds(table.features, rows)
@@ -217,7 +222,7 @@ def successor_features(
 def q_learning(
     key: PRNGKeyArray, spec: Spec, table: Table, rows: Rows, reward: Float[Array, " rows"], config: DSFNConfig
 ) -> tuple[Network, Float[Array, ""]]:
-    """Q of the best policy for a reward, by double Q-learning on the recorded steps; (Q, its last loss)."""
+    """Return (Q, last loss): Q of the best policy for a reward, by double Q-learning on the recorded steps."""
     low, high = bounds(reward, rows)
 
     def loss(q: Network, target: Network, key: PRNGKeyArray, batch: Array) -> Array:
@@ -235,7 +240,7 @@ def q_learning(
 
 
 def make_table(dataset: Dataset, heads: Heads, scaling: Scaling, actions: int) -> Table:
-    """The steps of a run as the networks see them."""
+    """Return the steps of a run as the networks see them."""
     pool, steps = dataset.pool, dataset.labelled.indices
     action = jax.nn.one_hot(pool.action[steps], actions)
     table = Table(pool, scaling, steps, action, pool.terminal[steps], action)
@@ -259,7 +264,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
     def init(key: PRNGKeyArray, dataset: Dataset) -> DSFNState:
         rows, pool = dataset.labelled, dataset.pool
         every = Rows(jnp.arange(len(rows.indices)), rows.size)
-        # Of the steps, in random order, the first go to the held-out ones; what is the only one of its kind is in both.
+        # In random order the first steps are held out. If there is none to hold out, all steps choose the policy.
         draws = jax.random.uniform(jax.random.fold_in(key, 1), rows.mask.shape)
         rank = jnp.argsort(jnp.argsort(jnp.where(rows.mask, draws, 2.0)))
         kept_out = rank < jnp.minimum(jnp.floor(config.held_out * rows.size), rows.size - 1)
@@ -296,7 +301,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         )
 
     def policy(state: DSFNState, at: Array) -> Array:
-        """pi_i: the warm start's in the first round, then greedy in the last Q."""
+        """Return pi_i: in the first round the warm start's policy, later the greedy policy of the last Q."""
         greedy = jax.nn.one_hot(state.values(at).argmax(axis=-1), spec.actions)
         return jnp.where(state.round == 0, jax.nn.softmax(state.heads.policy(at)), greedy)
 
@@ -328,7 +333,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         preferred = table.each(lambda rows: q(table.state(rows)).argmax(axis=-1))
         right = (preferred == table.action.argmax(axis=-1))[state.held_out.indices]
         agreement = right.sum(where=state.held_out.mask) / jnp.maximum(state.held_out.size, 1)
-        # The round in which the margin closes is the last; one policy there always is.
+        # The round in which the margin closes is the last. The first round always runs, so there is always a policy.
         over = state.stopped | (state.round >= config.rounds)
         better = ~over & (agreement > state.agreement)
         metrics = {

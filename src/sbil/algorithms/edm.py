@@ -4,7 +4,7 @@
     L_pi  = -mean log pi(a|s),                    pi = softmax f(s)
     L_rho = mean E(s) - mean E(s~),               E(s) = -log sum_a exp f(s)[a],  s~ ~ exp(-E)
 
-Needs pairs; uses state-only observations where there are some. Jarrett, Bica and van der Schaar (2020),
+Needs pairs, and uses state-only observations if there are any. Jarrett, Bica and van der Schaar (2020),
 "Strictly Batch Imitation Learning by Energy-based Distribution Matching". The square is not in the paper
 but in its authors' code; without it training diverges on CartPole.
 """
@@ -22,7 +22,7 @@ from sbil.algorithms.bc import policy_loss
 from sbil.dataset import Dataset, Spec, Transitions, features_of
 from sbil.networks import Network, energy, policy_network
 
-# A run whose metrics are larger counts as diverged: those of stable runs are ten to a hundred times smaller.
+# A run with larger metrics counts as diverged: stable runs have metrics that are ten to a hundred times smaller.
 LIMITS = {"energy": 1e4, "energy_gap": 1e4, "chain_size": 1e4}
 
 

@@ -1,13 +1,13 @@
-"""EDM where there are finitely many states: the sum over all of them stands where EDM draws samples.
+"""EDM for finitely many states: the sum over all of them replaces EDM's samples.
 
     L = L_pi + weight * (L_rho + square * L_rho^2)
     L_pi  = -mean log pi(a|s),                  pi = softmax f(s)
     L_rho = mean E(s) - sum_s p(s) E(s),        E(s) = -log sum_a exp f(s)[a],  p(s) = exp(-E(s)) / Z
 
-Needs one-hot pairs: state s of d is row s of the d x d identity, so the encoding itself says what all states are, those
-that were never visited among them. p is a constant here, as EDM's samples are: the gradient of L_rho is that of
--mean log p(s), without noise and without bias, and L is the joint likelihood of states and decisions. That is why the
-square, which keeps EDM from diverging, is left out. With `hidden=()` the network is a table without restrictions, and
+Needs one-hot pairs: state s of d is row s of the d x d identity, so the encoding itself says what all states are, also
+those that were never visited. No gradient flows through p, as none flows through EDM's samples. The gradient of L_rho
+is that of -mean log p(s), without noise and without bias, and L is the joint likelihood of states and decisions. So the
+square, which keeps EDM from diverging, is not needed. With `hidden=()` the network is a table without restrictions, and
 on the visited states its policy is that of BC (docs/exact_edm.md). Jarrett, Bica and van der Schaar (2020).
 """
 
@@ -28,12 +28,12 @@ from sbil.networks import ACTIVATIONS, MLP, energy, mlp
 
 @config
 class FiniteEDMConfig:
-    """Settings of EDM on finitely many states, however the states are weighed."""
+    """Settings that both forms of EDM on finitely many states share."""
 
     learning_rate: float = setting(1e-3, "step of Adam", open_low=True)
     weight_decay: float = setting(0.0, "decoupled weight decay (AdamW coefficient)")
     batch: int = setting(64, "pairs per update", "N", low=1)
-    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network; none: a table of logits")
+    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network; without any, a table of logits")
     weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
     square: float = setting(0.0, "weight of the squared state term; 0 is the loss as printed")
 
@@ -44,7 +44,7 @@ class EDMExactConfig(FiniteEDMConfig):
 
 
 class FiniteEDMState(NamedTuple):
-    """The network, its optimiser, and the chains of states where there are some."""
+    """The network, its optimiser, and the chains of states if the method has chains."""
 
     network: MLP
     optimiser: optax.OptState
@@ -52,7 +52,7 @@ class FiniteEDMState(NamedTuple):
 
 
 def table(network: MLP) -> Float[Array, "states actions"]:
-    """The logits at every state: what the first layer makes of a unit vector is a row of its weights."""
+    """Return the logits at every state: the first layer turns a unit vector into a row of its weights."""
     first, *rest = network.layers
     rows = first.weight + first.bias
     if not rest:
@@ -96,7 +96,7 @@ def finite_edm(
         frequency, chains = visit(jax.random.fold_in(key, 2), energies, state.chains)
         gradient, metrics = jax.grad(loss, has_aux=True)(state.network, batch, seen, frequency)
         step, optimiser_state = optimiser.update(gradient, state.optimiser, state.network)
-        metrics["state_loss"] = metrics["energy"] + jax.nn.logsumexp(-energies)  # -mean log p(s), as it really is
+        metrics["state_loss"] = metrics["energy"] + jax.nn.logsumexp(-energies)  # the exact -mean log p(s)
         return FiniteEDMState(optax.apply_updates(state.network, step), optimiser_state, chains), metrics
 
     def logits(state: FiniteEDMState, observation: Array) -> Array:

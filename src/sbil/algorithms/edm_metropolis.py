@@ -1,11 +1,11 @@
-"""EDM where there are finitely many states, sampled: Metropolis chains over them stand for the sum of `edm_exact`.
+"""EDM for finitely many states with samples: Metropolis chains replace the sum of `edm_exact`.
 
     L = L_pi + weight * (L_rho + square * L_rho^2),     L_rho = mean E(s) - mean E(s~),  s~ from the chains
 
-Needs one-hot pairs. A chain proposes any state, each as likely, and goes there with probability
-min(1, exp(E(here) - E(there))): its stationary law is exp(-E) / Z exactly, at temperature 1 and in bounds, where EDM's
-Langevin steps have neither. The chains persist from update to update. The longer they are the nearer the gradient is to
-that of `edm_exact`, whose check this is; where the sum can be had there is no reason to sample.
+Needs one-hot pairs. A chain proposes every state with the same probability and accepts it with
+probability min(1, exp(E(here) - E(there))). Its stationary law is exactly exp(-E) / Z: at temperature 1 and on the
+states only. EDM's Langevin steps have neither property. The chains persist from update to update. The longer they are,
+the closer the gradient is to that of `edm_exact`. This method checks `edm_exact`; use the exact sum if it is possible.
 Metropolis et al. (1953); Jarrett, Bica and van der Schaar (2020).
 """
 
@@ -27,14 +27,14 @@ class EDMMetropolisConfig(FiniteEDMConfig):
 
 
 def uniform(key: PRNGKeyArray, states: int, count: int) -> Int[Array, " count"]:
-    """Any of the states, each as likely."""
+    """Draw states uniformly."""
     return jax.random.randint(key, (count,), 0, states)
 
 
 def metropolis(
     key: PRNGKeyArray, energies: Float[Array, " states"], here: Int[Array, " chains"], length: int
 ) -> Int[Array, " chains"]:
-    """Where every chain stands after `length` steps."""
+    """Return the state of every chain after `length` steps."""
 
     def step(here: Array, key: PRNGKeyArray) -> tuple[Array, None]:
         where, whether = jax.random.split(key)

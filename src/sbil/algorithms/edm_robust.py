@@ -1,26 +1,26 @@
-"""EDM with its remedies: the same two terms, each cure of what goes wrong with them a switch of its own.
+"""EDM with its remedies: the same two terms, and one switch per remedy.
 
     L = L_pi + weight * R,     R = L_rho + square * L_rho^2 + penalty * (mean E(s)^2 + mean E(s~)^2)
 
-Needs pairs; uses state-only observations where there are some. Where the trouble of EDM lies and what each switch does
-about it is measured in docs/understanding_edm.md. Switches and where they come from:
+Needs pairs, and uses state-only observations if there are any. docs/understanding_edm.md measures what goes wrong in
+EDM and what each switch changes. The switches and their sources:
 
-separate    the energy is an output of its own, so that it moves the policy through what they share below it only
+separate    the energy is a separate output, so the state term moves the policy only through the shared layers below
 estimator   how the states' law is learned: Langevin chains (Jarrett, Bica and van der Schaar 2020); noise-contrastive
             estimation (Gutmann and Hyvarinen 2010); denoising score matching (Vincent 2011). The latter two need no
-            samples of the model; the jitter of the last is `noise`, in spreads
+            samples of the model; for the last `noise` is the jitter, in spreads
 penalty     keeps energies small (Du and Mordatch 2019)
 fade        the state term ends before the training does
-prior       the state term counts as a fixed number of decisions, as a prior does: the more there are the less it weighs
-balance     the state term's gradient is at most so many times the policy term's
-batch       larger ones let the policy keep up with what the state term takes
+prior       the state term counts as a fixed number of decisions, as a prior does: more decisions give it less weight
+balance     the largest allowed ratio of the state term's gradient to the policy term's
+batch       larger batches let the policy term keep up with the state term
 noise       sqrt(2 * step_size) makes the chains' temperature 1 (Welling and Teh 2011); EDM's is 0.005
 scaled      steps in units of each coordinate's spread
 metropolis  steps are accepted or not, so that the chains' law is exact (Roberts and Tweedie 1996)
 bound       chains stay near the box of the demonstrated states
-start       chains start in that box, at demonstrated states, or from a normal law an action (Grathwohl et al. 2020)
+start       chains start in that box, at demonstrated states, or from a normal law per action (Grathwohl et al. 2020)
 average     the policy is a running mean of the iterates (Polyak and Juditsky 1992)
-half_life   the step of Adam decays
+half_life   Adam's learning rate decays
 """
 
 from typing import Literal, NamedTuple
@@ -46,20 +46,21 @@ class EDMRobustConfig:
     """Settings of EDM with its remedies."""
 
     learning_rate: float = setting(1e-3, "step of Adam", open_low=True)
-    half_life: float = setting(0.0, "updates after which the step of Adam has halved; 0: it does not")
+    half_life: float = setting(0.0, "updates after which the learning rate has halved; 0: never")
     weight_decay: float = setting(0.0, "decoupled weight decay (AdamW coefficient)")
-    average: float = setting(0.999, "share of the running mean of the weights that an update keeps", high=1)
+    average: float = setting(0.999, "share of the running mean of the weights that each update keeps", high=1)
     batch: int = setting(256, "pairs per update", "N", low=1)
     chains: int = setting(64, "chains per update", low=1)
     hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network")
-    separate: bool = setting(False, "the energy is an output of its own, and not made of the logits")
+    separate: bool = setting(False, "the energy is a separate output instead of a function of the logits")
     estimator: Literal["chains", "contrastive", "score"] = setting("chains", "how the law of the states is learned")
     weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
-    fade: float = setting(0.0, "updates after which that weight has halved; 0: it does not")
+    fade: float = setting(0.0, "updates after which that weight has halved; 0: never")
     prior: float = setting(
-        30.0, "decisions the state term counts as: of N, its weight is times min(1, prior / N); 0: always 1"
+        30.0,
+        "decisions that the state term counts as: its weight is times min(1, prior / N) with N decisions; 0: times 1",
     )
-    balance: float = setting(0.0, "most that the state term's gradient may be of the policy term's; 0: no limit")
+    balance: float = setting(0.0, "largest ratio of the state term's gradient to the policy term's; 0: no limit")
     square: float = setting(1.0, "weight of the squared state term (chains)")
     penalty: float = setting(0.0, "weight of the squared energies (chains)")
     step_size: float = setting(0.1, "Langevin step", "alpha")
@@ -70,10 +71,10 @@ class EDMRobustConfig:
         open_low=True,
     )
     scaled: float = setting(
-        0.0, "steps in units of each coordinate's spread to this power: 1 so, 0 as they are", high=1
+        0.0, "steps in units of each coordinate's spread to this power: 1 its spread, 0 its own unit", high=1
     )
-    metropolis: bool = setting(False, "Langevin steps are accepted or not, so that their law is exact")
-    bound: float = setting(0.0, "how far beyond their box chains may go, in its widths; 0: anywhere")
+    metropolis: bool = setting(False, "accept or reject Langevin steps, so that their law is exact")
+    bound: float = setting(0.0, "how far chains may leave their box, in widths of the box; 0: anywhere")
     start: Literal["box", "data", "mixture"] = setting("box", "where chains start", "U(S)")
     chain_length: int = setting(5, "Langevin steps per update", "iota", low=1)
     buffer_size: int = setting(10_000, "chains kept (at least as many as an update continues)", "kappa", low=1)
@@ -81,7 +82,7 @@ class EDMRobustConfig:
 
 
 class Mixture(NamedTuple):
-    """A normal law of the states at which each action was taken, and how often it was."""
+    """For each action a normal law of the states at which it was taken, and how often it was taken."""
 
     means: Float[Array, "actions inputs"]
     spreads: Float[Array, "actions inputs"]
@@ -89,7 +90,7 @@ class Mixture(NamedTuple):
 
 
 class Law(NamedTuple):
-    """What is known of the demonstrated states: their box, and normal laws of them all and of those of each action."""
+    """The law of the demonstrated states: their box, one normal law of all, and one per action."""
 
     box: langevin.Box
     mean: Float[Array, " inputs"]
@@ -109,7 +110,7 @@ class EDMRobustState(NamedTuple):
 
 
 def law_of(dataset: Dataset) -> Law:
-    """The law of a run's labelled states; of images nothing is computed, every pixel lies in [-1, 1]."""
+    """Return the law of a run's labelled states. For images nothing is computed: every pixel lies in [-1, 1]."""
     box = langevin.Box(*dataset.bounds())
     if dataset.pool.images:
         return Law(box, jnp.zeros_like(box.low), jnp.ones_like(box.low))
@@ -119,7 +120,7 @@ def law_of(dataset: Dataset) -> Law:
 
 
 def mixture_of(dataset: Dataset, law: Law, actions: int) -> Mixture:
-    """The same an action; one that was taken once has no spread of its own, and gets a tenth of that of all."""
+    """Return the law per action. An action that was taken once has no spread; it gets a tenth of the total spread."""
     rows = dataset.labelled
     taken = (dataset.pool.action[rows.indices] == jnp.arange(actions)[:, None]) & rows.mask  # [actions, rows]
     places = jnp.where(rows.mask[:, None], (dataset.pool.before(rows.indices) - law.mean) / law.spread, 0.0)
@@ -131,7 +132,7 @@ def mixture_of(dataset: Dataset, law: Law, actions: int) -> Mixture:
 
 
 def contrastive_loss(network: Network, seen: Array, drawn: Array, law: Law) -> Float[Array, ""]:
-    """How badly exp(-E) tells demonstrated states from those drawn from the law: E is learned with its constant.
+    """Return the loss of telling demonstrated states from draws of the law by exp(-E). E is learned with its constant.
 
     Densities are those of standardised coordinates, so that energies do not depend on units.
     """
@@ -144,13 +145,13 @@ def contrastive_loss(network: Network, seen: Array, drawn: Array, law: Law) -> F
 
 
 def score_loss(network: Network, seen: Array, jolt: Array, jitter: Float[Array, " inputs"]) -> Float[Array, ""]:
-    """How badly -dE/ds points from a state that a jolt has moved back to where it was, a coordinate."""
+    """Return how badly -dE/ds points from a jittered state back to the state itself, per coordinate."""
     slope = jax.grad(lambda states: -energy(network(states)).sum())(seen + jitter * jolt)
     return ((jitter * slope + jolt) ** 2).mean() / 2
 
 
 def norm(tree: Network) -> Float[Array, ""]:
-    """The length of a gradient."""
+    """Return the length of a gradient."""
     return jnp.sqrt(sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(tree)))
 
 
@@ -178,7 +179,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
     def init(key: PRNGKeyArray, dataset: Dataset) -> EDMRobustState:
         for name, value in (("estimator", "contrastive"), ("start", "mixture")):
             if dataset.pool.images and getattr(config, name) == value:
-                raise UserError(f"{name} {value} needs rows of numbers, and these are images; leave {name} as it was.")
+                raise UserError(f"{name} {value} needs rows of numbers, not images; use the default of {name}.")
         network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
         if config.separate:
             level = uniform_dense(jax.random.fold_in(key, 2), network.output.weight.shape[0], 1)
@@ -192,7 +193,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         return EDMRobustState(network, network, optimiser.init(network), buffer, law, jnp.int32(0))
 
     def sample(key: PRNGKeyArray, state: EDMRobustState, dataset: Dataset) -> tuple[Array, Array]:
-        """(what the demonstrated states are set against, the chains after it)."""
+        """Return (the states that demonstrated ones are compared with, the chains after it)."""
         shape = config.batch, features_of(spec)
         if config.estimator == "score":
             return jax.random.normal(key, shape), state.buffer
@@ -202,7 +203,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         new = fresh(begin, state.law, dataset, config.chains)
         draws = jax.random.uniform(draw, (config.chains, 2))
         chosen, states = langevin.resume(draws, state.buffer, new, config.restart)
-        moving = jnp.where(config.weight > 0, 1.0, 0.0)  # without a state term nothing keeps chains: they stand still
+        moving = jnp.where(config.weight > 0, 1.0, 0.0)  # without a state term nothing bounds the chains: keep them
         unit = moving * state.law.spread**config.scaled
         reach = jnp.where(config.bound > 0, config.bound, jnp.inf) * (state.law.box.high - state.law.box.low + 1e-6)
         within = langevin.Box(state.law.box.low - reach, state.law.box.high + reach)
@@ -245,7 +246,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         gradient = jax.tree.map(lambda one, other: one + weight * other, to_imitate, to_model)
         step, optimiser_state = optimiser.update(gradient, state.optimiser, state.learner)
         learner = optax.apply_updates(state.learner, step)
-        # The iterate's share of their weighted mean, in which the network that training began with has none.
+        # The iterate's share of the weighted mean of the iterates. The first network has no share.
         count = state.updates + 1.0
         share = jnp.where(config.average < 1, (1 - config.average) / (1 - config.average**count), 1 / count)
         network = jax.tree.map(lambda mean, latest: mean + share * (latest - mean), state.network, learner)
@@ -262,7 +263,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
 
 
 def with_level(network: Network, level: eqx.Module) -> Network:
-    """A network whose energy is an output of its own."""
+    """Return a network with a separate output for the energy."""
     where = (lambda n: n.level) if hasattr(network, "level") else (lambda n: n.head.level)
     return eqx.tree_at(where, network, level, is_leaf=lambda leaf: leaf is None)
 

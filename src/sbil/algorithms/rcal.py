@@ -3,11 +3,11 @@
     L = -mean log pi(a|s) + coefficient * mean |R(s,a,s')|,                pi = softmax f(s)
     R(s,a,s') = f(s)[a] - discount * (1 - terminal) * log sum_a' exp f(s')[a']
 
-Needs triples. Read as soft optimal values, logits imply the reward R by the inverse Bellman equation. The idea is Piot,
-Geist and Pietquin's (2014), "Boosted and Reward-regularized Classification for Apprenticeship Learning"; the form is
-the EDM paper's. With the squared norm it is the offline chi-squared objective of IQ-Learn (Garg et al. 2021, preset
-`iq_learn`). With the Huber norm it is what AVRIL (Chan and van der Schaar 2021) minimises when its reward encoder is
-fully flexible, but for its next value, f(s')[a'] without discount.
+Needs triples. Read as soft optimal values, logits imply the reward R by the inverse Bellman equation. The idea is from
+Piot, Geist and Pietquin (2014), "Boosted and Reward-regularized Classification for Apprenticeship Learning"; the form
+is the EDM paper's. With the squared norm it is the offline chi-squared objective of IQ-Learn (Garg et al. 2021, preset
+`iq_learn`). With the Huber norm it is the objective of AVRIL (Chan and van der Schaar 2021) with a fully flexible
+reward encoder, except that AVRIL's next value is f(s')[a'] without discount.
 """
 
 from typing import Literal
@@ -52,7 +52,7 @@ def implied_reward(
 
 
 def reward_loss(network: Network, batch: Transitions, config: RCALConfig) -> Float[Array, ""]:
-    """The mean norm of the implied reward, over the steps whose successor is known."""
+    """Return the mean norm of the implied reward over the steps with a known successor."""
     # The gradient goes through both networks: there is no target.
     logits, next_logits = network(batch.observation), network(batch.next_observation)
     reward = implied_reward(logits, batch.action, next_logits, batch.terminal, config.discount)

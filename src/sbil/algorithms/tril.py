@@ -2,8 +2,8 @@
 
     L = -mean log pi(a|s) + dynamics * mean (s' - g(phi(s), a))^2,   pi = softmax h(phi(s))
 
-Needs triples. The warm start of DSFN (Lee, Srinivasan and Doshi-Velez 2019, "Truly Batch Apprenticeship Learning with
-Deep Successor Features"): it gives the features phi and a first policy. States are standardised.
+Needs triples. It is the warm start of DSFN (Lee, Srinivasan and Doshi-Velez 2019, "Truly Batch Apprenticeship Learning
+with Deep Successor Features"): it gives the features phi and a first policy. States are standardised.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class TRILConfig:
 
 
 class Heads(eqx.Module):
-    """h(phi(s)) as one network, whose first layers are phi, and g(phi(s), a)."""
+    """One network h(phi(s)), its first layers being phi, and g(phi(s), a)."""
 
     policy: Network
     dynamics: MLP
@@ -51,12 +51,12 @@ class TRILState(NamedTuple):
 
     @property
     def network(self) -> Network:
-        """The policy, on observations as they are."""
+        """Return the policy as a network of unscaled observations."""
         return self.scaling.folded_into(self.heads.policy)
 
 
 def prediction_loss(heads: Heads, scaling: Scaling, batch: Transitions, actions: int) -> Float[Array, ""]:
-    """The mean square of s' - g(phi(s), a), in standardised units, over the steps with a recorded successor."""
+    """Return the mean square of s' - g(phi(s), a), in standardised units, over the steps with a recorded successor."""
     action = jax.nn.one_hot(batch.action, actions)
     inputs = jnp.concatenate([heads.features(scaling(batch.observation)), action], axis=-1)
     error = scaling(batch.next_observation) - heads.dynamics(inputs)

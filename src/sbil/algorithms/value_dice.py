@@ -4,7 +4,7 @@
                    a' ~ pi(.|s'),   a0 ~ pi(.|s)
 
 At the inner optimum this is -KL(d_pi || d_demonstrator). Needs triples. Kostrikov, Nachum and Tompson (2020),
-"Imitation Learning via Off-Policy Distribution Matching". As in its code, every demonstrated state stands for an
+"Imitation Learning via Off-Policy Distribution Matching". As in its code, every demonstrated state counts as an
 initial one. Offline there is no replay buffer: its coefficient is 0, and the gradient penalty interpolates between the
 demonstrator's steps and the policy's. Actions are Gumbel-softmax draws; states are standardised; true ends lead to an
 absorbing state.
@@ -46,7 +46,7 @@ class ValueDICEConfig(DICEConfig):
 
 
 class Triples(NamedTuple):
-    """A minibatch with absorbing states; states are standardised and carry 1 in a last column where absorbing."""
+    """A minibatch with absorbing states. States are standardised; a last column is 1 for absorbing states, else 0."""
 
     state: Float[Array, "batch inputs"]
     action: Float[Array, "batch actions"]  # one-hot
@@ -54,7 +54,7 @@ class Triples(NamedTuple):
 
 
 class ValueDICEState(NamedTuple):
-    """The policy and nu with their optimisers, and what their inputs need."""
+    """The policy and nu with their optimisers, and the scaling of their inputs."""
 
     actor: Network
     critic: Network
@@ -66,18 +66,18 @@ class ValueDICEState(NamedTuple):
 
     @property
     def network(self) -> Network:
-        """The policy, on observations as they are."""
+        """Return the policy as a network of unscaled observations."""
         return self.scaling.folded_into(self.actor)
 
 
 def share_of_endings(pool: Pool, steps: Rows) -> Float[Array, ""]:
-    """Every true end adds one step from the absorbing state to itself: their share among all steps."""
+    """Return the share of absorbing steps: every true end adds one step from the absorbing state to itself."""
     ends = pool.terminal[steps.indices].sum(where=steps.mask)
     return ends / jnp.maximum(steps.size + ends, 1)
 
 
 def triples(key: PRNGKeyArray, batch: Transitions, scaling: Scaling, endings: Array, actions: int) -> Triples:
-    """A minibatch with absorbing states: the end leads there, and there action 0 leads there again."""
+    """Draw a minibatch with absorbing states: true ends lead there, and action 0 there leads there again."""
     absorbing = jnp.zeros(batch.observation.shape[1] + 1).at[-1].set(1.0)
     gone = jax.random.uniform(key, batch.action.shape) < endings
     real = lambda states: jnp.pad(scaling(states), ((0, 0), (0, 1)))  # noqa: E731
@@ -94,7 +94,7 @@ def objective(
     weight: Array | None = None,
     first_weight: Array | None = None,
 ) -> Float[Array, ""]:
-    """log mean exp(difference) - (1 - discount) * mean first; with weights that sum to one, weighted means."""
+    """Return log mean exp(difference) - (1 - discount) * mean first, with weights that sum to one."""
     weight = jnp.full(difference.shape, 1 / difference.size) if weight is None else weight
     start = first.mean() if first_weight is None else first @ first_weight
     return jax.nn.logsumexp(difference, b=weight) - (1 - discount) * start
@@ -103,7 +103,7 @@ def objective(
 def gumbel_softmax(
     key: PRNGKeyArray, logits: Float[Array, "batch actions"], temperature: float | Array, straight_through: bool
 ) -> Float[Array, "batch actions"]:
-    """A draw from softmax(logits), relaxed so that it has a gradient."""
+    """Draw from softmax(logits), relaxed so that the draw has a gradient."""
     soft = jax.nn.softmax((logits + jax.random.gumbel(key, logits.shape)) / temperature)
     if not straight_through:
         return soft
@@ -112,19 +112,19 @@ def gumbel_softmax(
 
 
 def orthogonality(network: Network) -> Float[Array, ""]:
-    """The sum over layers of the squares of W'W off its diagonal: 0 where the columns of W are orthogonal."""
+    """Return the sum over layers of the squares of W'W off its diagonal: 0 if the columns of W are orthogonal."""
     grams = (weight.T @ weight for weight in network.matrices)
     return sum((jnp.square(gram * (1 - jnp.eye(len(gram)))).sum() for gram in grams), jnp.zeros(()))
 
 
 def mixed(key: PRNGKeyArray, one: Array, other: Array) -> Array:
-    """Random points between the rows of `one` and, shuffled, of `other` (rows are independent: a shift shuffles)."""
+    """Draw points between the rows of `one` and the rows of `other`, shuffled by a shift (rows are independent)."""
     share = jax.random.uniform(key, (len(one), 1))
     return jax.lax.stop_gradient(share * one + (1 - share) * jnp.roll(other, 1, axis=0))
 
 
 def gradient_penalty(slopes: Float[Array, "batch inputs"]) -> Float[Array, ""]:
-    """The mean of (|slope| - 1)^2."""
+    """Return the mean of (|slope| - 1)^2."""
     # A slope of exactly zero has no direction; the small number keeps the derivative finite.
     return jnp.square(jnp.sqrt(jnp.square(slopes).sum(axis=-1) + 1e-12) - 1).mean()
 
@@ -135,9 +135,9 @@ Slopes = Callable[[Network, Array, Array], Float[Array, "batch inputs"]]  # of n
 
 
 def dice(spec: Spec, config: DICEConfig, inputs: int, outputs: int, nu: Nu, act: Act, slopes: Slopes) -> Algorithm:
-    """The saddle point as three pure functions, for one way to value actions and one to choose them.
+    """Return the saddle point as three pure functions, for one way to value actions and one way to choose them.
 
-    inputs, outputs: the numbers that nu sees beside the observation, and those that it gives.
+    inputs: how many numbers nu sees beside the observation; outputs: how many numbers it gives.
     """
     actor_optimiser = optax.adam(config.actor_learning_rate)
     critic_optimiser = optax.adam(config.critic_learning_rate)
@@ -152,8 +152,8 @@ def dice(spec: Spec, config: DICEConfig, inputs: int, outputs: int, nu: Nu, act:
         return ValueDICEState(actor, critic, *optimisers, scaling(dataset), steps, ends)
 
     def saddle(actor: Network, critic: Network, key: PRNGKeyArray, batch: Triples) -> tuple[Array, tuple[Array, Array]]:
-        """The objective, the policy's actions at the next states, and its logits at the states."""
-        # Both networks are called once, on all rows they are needed for.
+        """Return the objective, the policy's actions at the next states, and its logits at the states."""
+        # Both networks are called once, on all rows that need them.
         both = actor(jnp.concatenate([batch.state, batch.next_state]))
         start, after = jnp.split(act(key, both), 2)
         states = jnp.concatenate([batch.state, batch.next_state, batch.state])
@@ -161,7 +161,7 @@ def dice(spec: Spec, config: DICEConfig, inputs: int, outputs: int, nu: Nu, act:
         return objective(taken - config.discount * next_value, first, config.discount), (after, both[: len(after)])
 
     def penalty(critic: Network, key: PRNGKeyArray, batch: Triples, after: Array) -> Array:
-        """The gradient penalty, between the demonstrator's steps and the policy's."""
+        """Return the gradient penalty between the demonstrator's steps and the policy's."""
         theirs = jnp.concatenate([batch.state, batch.action], axis=-1)
         ours = jnp.concatenate([batch.next_state, after], axis=-1)
         states, actions = jnp.split(mixed(key, theirs, ours), [batch.state.shape[-1]], axis=-1)

@@ -1,10 +1,10 @@
-"""ValueDICE with exact expectations over the actions: nu gives one value an action, and nothing is drawn or relaxed.
+"""ValueDICE with exact expectations over the actions: nu gives one value per action; nothing is drawn or relaxed.
 
     max_pi min_nu  log mean exp(nu(s)[a] - discount * sum_a' pi(a'|s') nu(s')[a'])
                    - (1 - discount) * mean sum_a pi(a|s) nu(s)[a]
 
-Needs triples. With few discrete actions the sums are cheap; they remove the variance of drawn actions, the bias of a
-draw inside the exponential, and what nu can learn by telling relaxed actions from real ones. All else is as in
+Needs triples. With few discrete actions the sums are cheap; they remove the variance of drawn actions and the bias of a
+draw inside the exponential, and nu cannot exploit the difference between relaxed and real actions. The rest is as in
 `value_dice`; the gradient penalty is on the slope of nu in the state.
 """
 
@@ -23,7 +23,7 @@ class ValueDICEExactConfig(DICEConfig):
 
 
 def nu(critic: Network, state: Array, action: Array) -> Array:
-    """sum_a action[a] nu(s)[a]: the value of an action, or the expected value over a policy's."""
+    """Return sum_a action[a] nu(s)[a]: the value of an action, or the expected value of a policy's actions."""
     return (critic(state) * action).sum(axis=-1)
 
 
