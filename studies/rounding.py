@@ -6,7 +6,7 @@
 `python -m studies.publish` writes the table of these runs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,10 +89,9 @@ def preferences() -> str:
 
 def runs() -> str:
     """Compare the same cells on a CPU, on a CPU with rounding, and on the GPU of the published runs."""
-    mine = {str(result.cell): result for result in _on_a_cpu()}
-    rounded = {str(result.cell): result for result in read(ROUNDED)}
-    study = {str(result.cell): result for of in load()[STUDY].values() for result in of.values()}
-    published = {str(result.cell): result for found in tables.runs().values() for result in found}
+    mine, rounded = _named(_on_a_cpu()), _named(read(ROUNDED))
+    study = _named(result for of in load()[STUDY].values() for result in of.values())
+    published = _named(result for found in tables.runs().values() for result in found)
     bc = {(r.cell.setting, r.cell.size): name for name, r in mine.items() if str(r.cell.method) == "bc"}
     head = [f"{what}, {where}" for where in ("CPU", "CPU, rounded", "GPU") for what in ("score", "less BC's")]
     head += [f"errors, {where}" for where in ("CPU", "CPU, rounded", "GPU")]
@@ -105,6 +104,10 @@ def runs() -> str:
             row += [_shown(place.get(name), scores, ".2f"), _beside(place, name, base)]
         rows.append([*row, *(_shown(place.get(name), errors, ".1%") for place in (mine, rounded, study))])
     return markdown_table(rows, numbers=True)
+
+
+def _named(results: Iterable[Result]) -> dict[str, Result]:
+    return {str(result.cell): result for result in results}
 
 
 def _on_a_cpu() -> list[Result]:

@@ -60,15 +60,8 @@ def episodes_page(
     places = np.unique(np.linspace(0, len(demonstrations) - 1, min(limit, len(demonstrations))).round().astype(int))
     chosen, bands = demonstrations.select(places), _bands(demonstrations)
     longest = _longest(chosen.lengths, len(chosen.observation_names))
-    parts = [
-        [{"id": names[place]} for place in places],
-        [_episode(trajectory, longest, bands) for trajectory in chosen.trajectories],
-    ]
-    if times is not None:
-        recorded = zip(chosen.trajectories, (times[place] for place in places), strict=True)
-        parts.append([{"times": _times(of, trajectory, longest)} for trajectory, of in recorded])
-    if policy is not None:
-        parts.append(_beside(policy, chosen.trajectories, longest))
+    recorded = None if times is None else [times[place] for place in places]
+    episodes = _episodes(chosen, [names[place] for place in places], recorded, policy, longest, bands)
     data = {
         "columns": _columns(demonstrations, bands),
         "actions": [
@@ -77,7 +70,7 @@ def episodes_page(
         "time": _time_name(demonstrations, times),
         "key": (demonstrations.schema and demonstrations.schema.episode) or "episode",
         "policy": policy is not None,
-        "episodes": [{key: value for part in of for key, value in part.items()} for of in zip(*parts, strict=True)],
+        "episodes": episodes,
     }
     return html.page(
         "episodes",
@@ -89,6 +82,28 @@ def episodes_page(
         shown=_shown(demonstrations, chosen, longest),
         privacy=PRIVACY,
     )
+
+
+def _episodes(
+    chosen: Demonstrations,
+    names: Sequence[str],
+    times: Sequence[np.ndarray] | None,
+    policy: Policy | None,
+    longest: int,
+    bands: Bands,
+) -> list[dict[str, Any]]:
+    """Return what the page holds of each episode."""
+    found = [
+        {"id": name, **_episode(trajectory, longest, bands)}
+        for name, trajectory in zip(names, chosen.trajectories, strict=True)
+    ]
+    if times is not None:
+        for episode, recorded, trajectory in zip(found, times, chosen.trajectories, strict=True):
+            episode["times"] = _times(recorded, trajectory, longest)
+    if policy is not None:
+        for episode, answers in zip(found, _beside(policy, chosen.trajectories, longest), strict=True):
+            episode.update(answers)
+    return found
 
 
 def _check(

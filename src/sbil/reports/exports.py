@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from sbil import files
 from sbil.experiments import Result
 from sbil.reports import figures, tables
@@ -17,31 +19,9 @@ DIAGNOSED = ("policy_loss", "energy_gap", "energy", "chain_size")
 
 
 def write(results: Sequence[Result], facts: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
-    """Write them, and say what was written; `facts` are the `cell_rows` of the results."""
+    """Write tables and figures into a folder and return their paths; `facts` are the `cell_rows` of the results."""
     files.sweep(folder)
-    texts = {
-        "cells.csv": tables.csv_text(facts),
-        "runs.csv": tables.csv_text(run_rows(results)),
-    }
-    if any(is_ordinary(result.cell) for result in results):
-        texts["tables.md"] = tables.markdown(results, tables.with_printed) + "\n" + tables.aggregate_markdown(results)
-        texts["tables.tex"] = tables.latex(results)
-    drawn, plots = shown(results), {}
-    main = [result for result in drawn if is_ordinary(result.cell)]
-    if main:
-        plots["return_against_size"] = figures.against_size(main, NAMES, printed=True)
-        plots["profile"] = figures.profile(main, NAMES)
-    if len(main) < len(drawn):
-        plots["semi_supervised"] = figures.semi_supervised(drawn, NAMES)
-    apart = [result for result in drawn if not is_ordinary(result.cell)]
-    for name, figure in plots.items():
-        if note := few_draws(apart if name == "semi_supervised" else main):
-            figure.suptitle(note, fontsize=8)
-    least = min((result.cell.size for result in main), default=0)
-    followed = [result for result in main if result.cell.size == least and len(result.points) > 1]
-    known = [name for name in DIAGNOSED if any(name in result.curves for result in followed)]
-    if known:
-        plots["diagnostics"] = figures.diagnostics(followed, known, NAMES)
+    texts, plots = _texts(results, facts), _plots(shown(results))
     for name, text in texts.items():
         files.write_text(folder / name, text)
     for name, figure in plots.items():
@@ -50,8 +30,40 @@ def write(results: Sequence[Result], facts: Sequence[dict[str, Any]], folder: Pa
     return [*(folder / name for name in texts), *(folder / f"{name}.png" for name in plots)]
 
 
+def _texts(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str, str]:
+    texts = {"cells.csv": tables.csv_text(facts), "runs.csv": tables.csv_text(run_rows(results))}
+    if any(is_ordinary(result.cell) for result in results):
+        texts["tables.md"] = tables.markdown(results, tables.with_printed) + "\n" + tables.aggregate_markdown(results)
+        texts["tables.tex"] = tables.latex(results)
+    return texts
+
+
+def _plots(results: Sequence[Result]) -> dict[str, Figure]:
+    main = [result for result in results if is_ordinary(result.cell)]
+    apart = [result for result in results if not is_ordinary(result.cell)]
+    plots = {}
+    if main:
+        plots["return_against_size"] = _noted(figures.against_size(main, NAMES, printed=True), main)
+        plots["profile"] = _noted(figures.profile(main, NAMES), main)
+    if apart:
+        plots["semi_supervised"] = _noted(figures.semi_supervised(results, NAMES), apart)
+    least = min((result.cell.size for result in main), default=0)
+    followed = [result for result in main if result.cell.size == least and len(result.points) > 1]
+    known = [name for name in DIAGNOSED if any(name in result.curves for result in followed)]
+    if known:
+        plots["diagnostics"] = figures.diagnostics(followed, known, NAMES)
+    return plots
+
+
+def _noted(figure: Figure, results: Sequence[Result]) -> Figure:
+    """Say above a figure that its intervals have too few draws."""
+    if note := few_draws(results):
+        figure.suptitle(note, fontsize=8)
+    return figure
+
+
 def shown(results: Sequence[Result]) -> list[Result]:
-    """Those of the methods that a figure has room for: the first in the order of tables."""
+    """Return the cells of the methods that a figure has room for: the first in the order of tables."""
     methods = {str(result.cell.method) for result in results}
     kept = sorted(methods, key=lambda method: (method not in MAIN, place_of(method)))[:DRAWN]
     return [result for result in results if str(result.cell.method) in kept]

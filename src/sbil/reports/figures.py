@@ -298,16 +298,8 @@ def _quartiles(values: np.ndarray) -> np.ndarray:
 
 
 def _fit(panel: Axes, results: Sequence[Result], metric: str) -> None:
-    """Axes that show what is drawn of methods whose runs are mostly sound, or of all where none is.
-
-    They are logarithmic where values are far apart: losses, and what has diverged.
-    """
-    steady = [result for result in results if not _mostly_lost(result)] or results
-    sound = [r.curves[metric][(r.diverged_at < 0) | (4 * r.diverged < len(r.cell.runs))] for r in steady]
-    sound = [values for values in sound if len(values)] or [result.curves[metric] for result in results]
-    bands = [_quartiles(values).ravel() for values in sound]
-    values = np.concatenate([*bands, [np.nan]])
-    values = values[np.isfinite(values)]
+    """Fit the axes to what is drawn of sound runs. Axes of values that are far apart are logarithmic."""
+    values = _of_sound_runs(results, metric)
     if not len(values):
         return
     sizes = np.abs(values[values != 0])
@@ -321,6 +313,15 @@ def _fit(panel: Axes, results: Sequence[Result], metric: str) -> None:
     ends = [result.points[-1] for result in results]
     if max(ends) > 5 * min(ends):
         panel.set_xscale("log")
+
+
+def _of_sound_runs(results: Sequence[Result], metric: str) -> np.ndarray:
+    """Return the finite quartiles of methods whose runs are mostly sound, or of all if no method is sound."""
+    steady = [result for result in results if not _mostly_lost(result)] or results
+    sound = [r.curves[metric][(r.diverged_at < 0) | (4 * r.diverged < len(r.cell.runs))] for r in steady]
+    sound = [values for values in sound if len(values)] or [result.curves[metric] for result in results]
+    quartiles = np.concatenate([_quartiles(values).ravel() for values in sound] or [np.array([])])
+    return quartiles[np.isfinite(quartiles)]
 
 
 def _legend(figure: Figure, panels: Sequence[Axes], styles: Mapping[str, Style], more: Sequence[Artist] = ()) -> None:

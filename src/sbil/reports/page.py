@@ -101,36 +101,39 @@ def _by_setting(results: Sequence[Result], compared: Sequence[dict[str, Any]]) -
 
 
 def _glance(compared: Sequence[dict[str, Any]]) -> Html:
-    """Where EDM is clearly above or below each baseline: settings down, sizes across."""
+    """Show where EDM is clearly above or below each baseline: settings down, sizes across."""
     if not compared:
         return Html("")
     first = compared[0]["method"]
     kept = [row for row in compared if row["method"] == first or row["baseline"] == "bc"]
-    pairs = dict.fromkeys((row["method"], row["baseline"]) for row in kept)
+    pairs = list(dict.fromkeys((row["method"], row["baseline"]) for row in kept))
     sizes = sorted({row["size"] for row in compared})
-    found = {(row["setting"], row["method"], row["baseline"], row["size"]): row for row in compared}
-    heads = [
-        tag(
-            "th",
-            tag("span", name_of(form)),
-            tag("span", f"against {name_of(baseline)}"),
-            colspan=len(sizes),
-            scope="colgroup",
-        )
-        for form, baseline in pairs
-    ]
-    numbers = [tag("th", str(size), scope="col", class_=_edge(size, sizes)) for _ in pairs for size in sizes]
-    body = []
-    for setting in dict.fromkeys(row["setting"] for row in compared):
-        marks = [_mark(found.get((setting, *pair, size)), _edge(size, sizes)) for pair in pairs for size in sizes]
-        body.append(tag("tr", tag("th", *(tag("span", line) for line in two_lines(setting)), scope="row"), *marks))
     edges = Html("".join(f'<col class="{_edge(size, sizes)}">' for _ in pairs for size in sizes))
-    head = tag("thead", tag("tr", tag("td"), *heads), tag("tr", tag("td"), *numbers))
-    inside = tag("colgroup", Html('<col class="label">'), edges), head, tag("tbody", *body)
-    narrow = {1: " one", 2: " two"}.get(len(sizes), "")  # columns that are wider, so that their heading has room
-    table = tag("table", tag("caption", "EDM at a glance", class_="hidden"), *inside, class_=f"glance{narrow}")
+    inside = tag("colgroup", Html('<col class="label">'), edges), _glance_head(pairs, sizes)
+    narrow = {1: " one", 2: " two"}.get(len(sizes), "")  # wider columns, so that their heading has room
+    caption, body = tag("caption", "EDM at a glance", class_="hidden"), _glance_body(compared, pairs, sizes)
+    table = tag("table", caption, *inside, body, class_=f"glance{narrow}")
     key = "▲ clearly above, ▼ clearly below, · no clear difference, ? too few draws; by number of trajectories."
     return joined([tag("h3", "EDM at a glance"), _scrolling(table, "EDM at a glance"), tag("p", key, class_="note")])
+
+
+def _glance_head(pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Html:
+    heads = []
+    for form, baseline in pairs:
+        names = tag("span", name_of(form)), tag("span", f"against {name_of(baseline)}")
+        heads.append(tag("th", *names, colspan=len(sizes), scope="colgroup"))
+    numbers = [tag("th", str(size), scope="col", class_=_edge(size, sizes)) for _ in pairs for size in sizes]
+    return tag("thead", tag("tr", tag("td"), *heads), tag("tr", tag("td"), *numbers))
+
+
+def _glance_body(compared: Sequence[dict[str, Any]], pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Html:
+    found = {(row["setting"], row["method"], row["baseline"], row["size"]): row for row in compared}
+    lines = []
+    for setting in dict.fromkeys(row["setting"] for row in compared):
+        name = tag("th", *(tag("span", line) for line in two_lines(setting)), scope="row")
+        marks = [_mark(found.get((setting, *pair, size)), _edge(size, sizes)) for pair in pairs for size in sizes]
+        lines.append(tag("tr", name, *marks))
+    return tag("tbody", *lines)
 
 
 def _edge(size: int, sizes: Sequence[int]) -> str:
