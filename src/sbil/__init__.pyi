@@ -20,6 +20,8 @@ from sbil.evaluation import Policies as Policies
 from sbil.evaluation import play as play
 from sbil.fitting import fit as fit
 from sbil.policy import Policy as Policy
+from sbil.reports.report import report as report
+from sbil.reports.view import view as view
 from sbil.training import train_many as train_many
 from sbil.training import train_one as train_one
 from sbil.version import __version__ as __version__

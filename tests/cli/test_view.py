@@ -69,7 +69,7 @@ def test_a_page_that_is_there_is_kept_unless_told_otherwise(data, tmp_path, caps
     [
         (["--out", "."], "is a folder"),
         (["--out", "view.txt"], "written as HTML"),
-        (["--out", "view.html", "--episodes", "0"], "--episodes must be a whole number from 1"),
+        (["--out", "view.html", "--episodes", "0"], "episodes must be a whole number from 1"),
         (["--out", "view.html", "--policy", "nowhere"], "no such policy folder"),
         (["--out", "view.html", "--policy", "other"], "sees other columns"),
     ],

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from sbil.cli.columns import ColumnOptions, load
+from sbil.cli.columns import ColumnOptions
 
 EXAMPLES = (
     "sbil view demos.npz --out view.html",
@@ -28,10 +28,10 @@ class Command(ColumnOptions):
     out: Path
     """The page to write (HTML)."""
     policy: Path | None = None
-    """A policy folder: what the policy would have done is shown beside what was. A table is read as the one that the
-    policy was trained on."""
+    """A policy folder. The page shows its decisions beside the recorded ones. A table is read as in the training of the
+    policy."""
     episodes: int = 200
-    """The most episodes to put into the page; of more, evenly chosen ones."""
+    """The largest number of episodes in the page. If there are more, evenly spaced ones are taken."""
     overwrite: bool = False
     """Replace the page if it exists."""
     json: bool = False
@@ -39,35 +39,20 @@ class Command(ColumnOptions):
 
 
 def run(command: Command) -> None:
-    """Read, write the page and say what it holds."""
-    _check(command)
-    from sbil import files
-    from sbil.policy import Policy
-    from sbil.reports.episodes import PRIVACY, episodes_page
+    """Write the page and say what it holds."""
+    from sbil.reports.episodes import PRIVACY
+    from sbil.reports.view import view
 
-    policy = Policy.load(command.policy) if command.policy else None
-    demonstrations = load(command.data, command, policy.schema if policy else None)
-    title = Path(command.data).name or command.data
-    page = episodes_page(demonstrations, title=title, ids=demonstrations.ids, limit=command.episodes, policy=policy)
-    files.write_text(command.out, page)
-    shown, size = min(command.episodes, len(demonstrations)), len(page.encode())
+    made = view(
+        command.data,
+        command.out,
+        policy=command.policy,
+        episodes=command.episodes,
+        overwrite=command.overwrite,
+        columns=command.columns(),
+    )
     if command.json:
-        counts = {"episodes": len(demonstrations), "shown": shown, "decisions": demonstrations.steps}
-        print(json.dumps({"file": str(command.out), "bytes": size, **counts}))
+        print(json.dumps(made.as_json()))
         return
-    print(f"wrote {command.out}: {shown:,} of {len(demonstrations):,} episodes, {size / 1e6:.1f} MB")
+    print(f"wrote {made.file}: {made.shown:,} of {made.episodes:,} episodes, {made.bytes / 1e6:.1f} MB")
     print(PRIVACY)
-
-
-def _check(command: Command) -> None:
-    """Refuse what can be refused before anything is loaded."""
-    from sbil.errors import UserError
-
-    if command.episodes < 1:
-        raise UserError(f"--episodes must be a whole number from 1. Got {command.episodes}.")
-    if command.out.is_dir():
-        raise UserError(f"{command.out} is a folder; name a file, such as {command.out / 'view.html'}.")
-    if command.out.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"{command.out}: the page is written as HTML; name the file something.html.")
-    if command.out.exists() and not command.overwrite:
-        raise UserError(f"{command.out} exists already; choose another --out, or replace it with --overwrite.")

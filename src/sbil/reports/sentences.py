@@ -50,6 +50,14 @@ def sentences(results: Sequence[Result], rows: Sequence[dict[str, Any]] | None =
     return [part for part in (*parts, _divergence(results), _print(labelled), _ranking(labelled)) if part]
 
 
+def by_setting(results: Sequence[Result]) -> dict[str, list[str]]:
+    """Return the sentences on all results, then those on each setting; those of a single setting once."""
+    groups = grouped(results, setting_of)
+    if len(groups) > 1:
+        groups = {"all settings": list(results), **groups}
+    return {name: sentences(here) for name, here in groups.items()}
+
+
 def _standing(form: str, rows: Sequence[dict[str, Any]]) -> str:
     """ "EDM: against BC clearly above in 3 of 5 cells, below in 1 (by -0.112 to +0.243); against ..."."""
     parts, total = [], 0

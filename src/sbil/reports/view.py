@@ -1,0 +1,65 @@
+"""Write the page of episodes to a file: what `sbil view` does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sbil import files
+from sbil.api.outputs import must_be_free
+from sbil.demonstrations import Demonstrations, read
+from sbil.errors import UserError
+from sbil.policy import Policy
+from sbil.reports.episodes import episodes_page
+
+
+@dataclass(frozen=True)
+class View:
+    """The page that was written: its file and size, and how many episodes and decisions there are."""
+
+    file: Path
+    bytes: int
+    episodes: int
+    shown: int
+    decisions: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {**vars(self), "file": str(self.file)}
+
+
+def view(
+    data: Any,
+    out: str | Path,
+    *,
+    policy: Policy | str | Path | None = None,
+    episodes: int = 200,
+    overwrite: bool = False,
+    columns: Mapping[str, Any] | None = None,
+) -> View:
+    """Write one HTML page to look at episodes: values and decisions over time.
+
+        sbil.view("stays.csv", "view.html", columns={"episode": "stay", "time": "hour", "action": "treatment"})
+
+    data: Demonstrations, or what `sbil.read` takes.
+    out: the page. It holds recorded values.
+    policy: a policy, or the path of its folder; the page shows its decisions beside the recorded ones.
+    episodes: the largest number of episodes in the page. If there are more, evenly spaced ones are taken.
+    overwrite: replace the page if it exists.
+    columns: what the columns of a table mean, as keywords of `sbil.read`; default: as the policy was trained.
+    """
+    out = Path(out)
+    if episodes < 1:
+        raise UserError(f"episodes must be a whole number from 1. Got {episodes}.")
+    must_be_free("--out", out, overwrite, (data,))
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"{out}: the page is written as HTML; name the file something.html.")
+    policy = policy if isinstance(policy, Policy | None) else Policy.load(policy)
+    if not isinstance(data, Demonstrations):
+        title = Path(data).name or str(data) if isinstance(data, str | Path) else "episodes"
+        data = read(data, **{"schema": policy.schema if policy else None, **(columns or {})})
+    else:
+        title = "episodes"
+    page = episodes_page(data, title=title, ids=data.ids, limit=episodes, policy=policy)
+    files.write_text(out, page)
+    return View(out, len(page.encode()), len(data), min(episodes, len(data)), data.steps)
