@@ -58,7 +58,7 @@ def test_check_leaves_out_what_is_excluded(tmp_path, capsys):
     assert "nofile.txt: there is no such file" in line
     assert "Errno" not in line
     (tmp_path / "stranger.csv").write_text("3\n77\n")
-    assert "not in the data, '77' say" in refusal(capsys, *words, tmp_path / "stranger.csv")
+    assert "not in the data, for example '77'" in refusal(capsys, *words, tmp_path / "stranger.csv")
 
 
 def test_check_in_a_pipe_cuts_nothing(tmp_path, capsys):

@@ -104,11 +104,18 @@ def test_check_in_words_and_in_json(table, capsys):
     found = answered(capsys, "check", table, *ROLES, *MORE)
     assert found["rows"] == 96
     assert found["roles"] == {
-        **{"episode": "stay", "time": "hour", "action": "treat", "terminal": "end", "group": "patient"}
+        **{
+            "episode": "stay",
+            "time": "hour",
+            "action": "treat",
+            "terminal": "end",
+            "truncated": None,
+            "group": "patient",
+        }
     }
     assert found["guessed"] == []
     assert {column["name"]: column["missing"] for column in found["columns"]}["age"] == 1
-    assert found["episodes"] == {"count": 24, "shortest": 4, "median": 4.0, "longest": 4, "of one step": 0}
+    assert found["episodes"] == {"count": 24, "shortest": 4, "median": 4.0, "longest": 4, "single": 0}
     assert sum(found["actions"].values()) == 96
 
 

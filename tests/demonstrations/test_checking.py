@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from tables import ROLES, in_process
 
-from sbil.demonstrations import Column, Schema, check, quality, read, reader_process, save
+from sbil.demonstrations import Column, EpisodeFacts, Schema, check, read, reader_process, save, survey
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,17 @@ def test_a_table_without_faults(tmp_path):
     assert found.description == "semicolon-separated, utf-8, decimal point"
     assert found.rows == 40
     assert found.roles == {
-        **{"episode": "stay_id", "time": "hour", "action": "treatment", "terminal": "done", "group": None}
+        **{
+            "episode": "stay_id",
+            "time": "hour",
+            "action": "treatment",
+            "terminal": "done",
+            "truncated": None,
+            "group": None,
+        }
     }
     assert set(found.guessed) == {"episode", "time", "action", "terminal"}
-    assert found.episodes == {"count": 10, "shortest": 4, "median": 4.0, "longest": 4, "of one step": 0}
+    assert found.episodes == EpisodeFacts(count=10, shortest=4, median=4.0, longest=4, single=0)
     assert found.actions == {"fluid": 20, "none": 20}
     assert not said(found, "stops")
     assert not said(found, "harms")
@@ -90,29 +97,61 @@ PULSE = [float(60 + i) for i in range(40)]
 TREAT = ["none", "fluid"] * 20
 # name -> (columns changed, severity, words of the problem)
 FAULTS = {
-    "missing": ({"pulse": with_(PULSE, [3, 7], None)}, "stops", "'pulse': 2 missing (5.0%), first in row 4"),
-    "text": ({"pulse": with_(map(str, PULSE), [4], "x")}, "stops", "'pulse': 1 cell is no number, first in row 5"),
-    "infinite": ({"pulse": with_(PULSE, [4, 5], float("inf"))}, "stops", "'pulse': 2 cells are infinite"),
-    "empty": ({"pulse": [None] * 40}, "stops", "'pulse': holds no value"),
-    "sentinel -9": ({"pulse": with_(PULSE, [1], -9.0)}, "harms", "'pulse': 1 cell is a number such as -9"),
-    "sentinel 999": ({"pulse": with_(PULSE, [1, 2], 999.0)}, "harms", "'pulse': 2 cells are a number such as"),
+    "missing": (
+        {"pulse": with_(PULSE, [3, 7], None)},
+        "stops",
+        "'pulse': missing value (2 cells, first in the data frame, row 4)",
+    ),
+    "text": (
+        {"pulse": with_(map(str, PULSE), [4], "x")},
+        "stops",
+        "'pulse': not a number (1 cell, first in the data frame, row 5)",
+    ),
+    "infinite": (
+        {"pulse": with_(PULSE, [4, 5], float("inf"))},
+        "stops",
+        "'pulse': the number is infinite or too large for float32 (2 cells",
+    ),
+    "empty": ({"pulse": [None] * 40}, "stops", "'pulse': has no value in any row"),
+    "sentinel -9": (
+        {"pulse": with_(PULSE, [1], -9.0)},
+        "harms",
+        "'pulse': a number such as -9 or 999, far from all others (1 cell)",
+    ),
+    "sentinel 999": (
+        {"pulse": with_(PULSE, [1, 2], 999.0)},
+        "harms",
+        "'pulse': a number such as -9 or 999, far from all others (2 cells)",
+    ),
     "constant": ({"pulse": [1.0] * 40}, "note", "'pulse': the same value"),
-    "text left out": ({"ward": ["a"] * 40}, "note", "'ward': text, left out"),
+    "text left out": ({"ward": ["a"] * 40}, "note", "'ward': text: left out"),
     "rare action": ({"treatment": with_(TREAT, [0], "cut")}, "harms", "'treatment': taken fewer than 10 times: 'cut'"),
     "one action": ({"treatment": ["none"] * 40}, "harms", "'treatment': only one action"),
     "missing action": (
         {"treatment": with_(TREAT, [5], None)},
         "stops",
-        "'treatment': 1 missing (2.5%), first in row 6",
+        "'treatment': missing value (1 cell, first in the data frame, row 6)",
     ),
-    "no action": ({"treatment": None}, "stops", "action: no column looks like"),
-    "fraction": ({"treatment": None, "action": [0.5, 1.5] * 20}, "stops", "action: no column looks like"),
-    "twice": ({"hour": with_(np.arange(40) % 4, [1], 0), "done": None}, "stops", "'hour': 1 times twice"),
-    "after the end": ({"done": [True] + [False] * 39}, "stops", "'done': 1 rows follow the end"),
-    "unsorted": ({"hour": 3 - np.arange(40) % 4, "done": None}, "note", "'hour': 30 rows are out of order"),
+    "no action": ({"treatment": None}, "stops", "the table: no column looks like the action"),
+    "fraction": ({"treatment": None, "action": [0.5, 1.5] * 20}, "stops", "the table: no column looks like the action"),
+    "twice": (
+        {"hour": with_(np.arange(40) % 4, [1], 0), "done": None},
+        "stops",
+        "'hour': the same time as in row 1, in one episode (1 row, first in the data frame, row 2)",
+    ),
+    "after the end": (
+        {"done": [True] + [False] * 39},
+        "stops",
+        "'done': the episode ends here and more of its rows follow (1 row,",
+    ),
+    "unsorted": (
+        {"hour": 3 - np.arange(40) % 4, "done": None},
+        "note",
+        "'hour': rows are not in the order of their times (30 rows)",
+    ),
     "apart": ({"stay_id": np.arange(40) % 10, "hour": np.arange(40), "done": None}, "note", "'stay_id': the rows"),
     "one step": ({"stay_id": [*range(39), 38], "done": None}, "harms", "'stay_id': 38 of 39 episodes have one row"),
-    "no episode": ({"stay_id": None}, "harms", "episode: no column"),
+    "no episode": ({"stay_id": None}, "harms", "the table: no column looks like the episode"),
 }
 
 
@@ -124,12 +163,12 @@ def test_faults(case):
     order = ["stops", "harms", "note"]
     ranks = [order.index(problem.severity) for problem in found.problems]
     assert ranks == sorted(ranks)
-    assert all(problem.fix for problem in found.problems)
+    assert all(problem.remedy for problem in found.problems)
 
 
 def test_given_faulty_action():
     found = check(stays(treatment=[0.5, 1.5] * 20), action="treatment")
-    assert "column 'treatment': the actions have fractions" in said(found, "stops")
+    assert any("'treatment': the action is a number with a fraction" in line for line in said(found, "stops"))
 
 
 def test_small_counts_are_not_shown():
@@ -141,7 +180,7 @@ def test_small_counts_are_not_shown():
 def test_a_torn_group():
     found = check(stays(patient=np.arange(40) % 3))
     assert found.roles["group"] == "patient"
-    assert "column 'patient': changes within episodes" in said(found, "stops")
+    assert any("'patient': the group changes within an episode" in line for line in said(found, "stops"))
 
 
 def test_many_values_are_not_counted():
@@ -171,9 +210,10 @@ def test_one_column_of_codes_does_not_turn_the_decimal_sign(tmp_path, delimiter)
     assert (found.columns[4].role, found.columns[4].mean) == ("observation", 80)
     stops = [problem for problem in found.problems if problem.severity == "stops"]
     assert [problem.where for problem in stops] == ["column 'icd'"]
-    assert "40 cells are written with another decimal sign" in stops[0].what
-    assert "first in line 2" in stops[0].what
-    assert "--categories" in stops[0].fix
+    assert stops[0].what.startswith("a number in another notation")
+    assert (stops[0].count, stops[0].row, stops[0].file) == (40, 2, str(path))
+    assert "40 cells, first in labs.csv, line 2" in stops[0].what
+    assert "--categories" in stops[0].remedy
     assert found.blocked
     with pytest.raises(
         ValueError, match="line 2, column 'icd': a number in another notation; the file is read with a decimal comma"
@@ -200,7 +240,8 @@ def test_the_files_of_a_folder_have_their_own_decimal_signs(tmp_path):
     text = (folder / "2.csv").read_text()
     (folder / "2.csv").write_text(text.replace("80,5", "80.5"))
     assert any(
-        "'pulse': 1 cell is written" in line and "2.csv, line 2" in line for line in said(check(folder, **STAYS))
+        "'pulse': a number in another" in line and "(1 cell, first in 2.csv, line 2)" in line
+        for line in said(check(folder, **STAYS))
     )
     with pytest.raises(
         ValueError,
@@ -216,8 +257,8 @@ def test_check_and_read_take_the_same_columns_for_numbers(tmp_path):
     head = "stay,hour,pulse,note,treat\n"
     (folder / "1.csv").write_text(head + "".join(f"1,{i},{60 + i}.5,,{'ab'[i % 2]}\n" for i in range(10)))
     (folder / "2.csv").write_text(head + "".join(f"2,{i},{60 + i}.5,slept well,{'ab'[i % 2]}\n" for i in range(30)))
-    assert "column 'note': 30 cells are no number, first in 2.csv, line 2" in said(check(folder, **STAYS), "stops")
-    with pytest.raises(ValueError, match=r"2\.csv, line 2, column 'note': no number"):
+    assert "column 'note': not a number (30 cells, first in 2.csv, line 2)" in said(check(folder, **STAYS), "stops")
+    with pytest.raises(ValueError, match=r"2\.csv, line 2, column 'note': not a number"):
         read(folder, **STAYS)
 
 
@@ -230,7 +271,9 @@ def test_none_is_an_action_and_a_level(tmp_path):
         treatment, mode = (next(c for c in found.columns if c.name == name) for name in ("treatment", "mode"))
         assert (treatment.missing, treatment.type, sum(found.actions.values())) == (0, type_, 40)
         assert mode.missing == 20
-        assert [line for line in said(found, "stops")] == ["column 'mode': 20 missing (50.0%), first in row 2"]
+        assert [line for line in said(found, "stops")] == [
+            "column 'mode': missing value (20 cells, first in the data frame, row 2)"
+        ]
         roles = {role: name for role, name in found.roles.items() if name}
         assert read(stays(treatment=actions), **roles).action_names == tuple(sorted(set(actions)))
 
@@ -253,10 +296,10 @@ def test_excluded_episodes_are_not_looked_at():
     assert said(check(frame, **roles), "stops")
     found = check(frame, **roles, exclude=["stay_id", "1", "3"])  # the first is a heading
     assert not said(found, "stops")
-    assert (found.rows, found.episodes["count"]) == (32, 8)
+    assert (found.rows, found.episodes.count) == (32, 8)
     assert read(frame, **roles, exclude=["1", "3"]).ids == ("0", "2", "4", "5", "6", "7", "8", "9")
     for look in (check, read):
-        with pytest.raises(ValueError, match="1 of the episodes to exclude are not in the data, '77' say"):
+        with pytest.raises(ValueError, match="1 of the episodes to exclude are not in the data, for example '77'"):
             look(frame, **roles, exclude=["1", "77"])
         with pytest.raises(ValueError, match="none is left"):
             look(frame, **roles, exclude=[str(i) for i in range(10)])
@@ -305,17 +348,20 @@ def test_rows_that_are_copies():
     frame = wards().select("pulse", "age", "treat")
     assert not any("same as an earlier" in line for line in said(check(frame, action="treat")))
     twice = pl.concat([frame, frame[:30], frame[:1]])
-    line = "rows: 31 are the same as an earlier one in every column, first row 493"
+    line = "the table: rows are the same as an earlier row in every column (31 rows, first in the data frame, row 493)"
     assert line in said(check(twice, action="treat"), "harms")
     within = wards().drop("hour")
     found = check(pl.concat([within, within[:1]]), episode="stay", action="treat")
-    assert "rows: 1 is the same as an earlier one in every column, first row 493" in said(found, "note")
+    assert (
+        "the table: rows are the same as an earlier row in every column (1 row, first in the data frame, row 493)"
+        in said(found, "note")
+    )
 
 
 def test_copies_among_too_many_rows_are_not_counted(monkeypatch):
-    monkeypatch.setattr(quality, "MOST_ROWS", 100)
+    monkeypatch.setattr(survey, "MOST_ROWS", 100)
     found = check(wards().select("pulse", "treat"), action="treat")
-    assert "rows: too many to look for copies among them" in said(found, "note")
+    assert "the table: too many rows to look for copies among them" in said(found, "note")
 
 
 @pytest.mark.parametrize(
@@ -342,9 +388,9 @@ def test_the_command_comes_after_what_it_cannot_mend():
     dropped = check(stays(**gap, treatment=with_(TREAT, [3], None)), missing="drop")
     assert not dropped.blocked
     assert dropped.as_json()["blocked"] is False
-    assert [p.fix for p in dropped.problems if "missing" in p.what] == ["such rows are left out"] * 2
+    assert [p.remedy for p in dropped.problems if "missing" in p.what] == ["such rows are left out"] * 2
     carried = next(p for p in check(stays(**gap), missing="last").problems if "missing" in p.what)
-    assert (carried.severity, carried.fix.split(",")[0]) == ("note", "filled with the last one of the episode")
+    assert (carried.severity, carried.remedy.split(",")[0]) == ("note", "filled with the last value of the episode")
 
 
 def test_what_check_says_stops_read_and_what_it_commands_reads():
@@ -362,7 +408,7 @@ def test_demonstrations_that_are_no_table(tmp_path):
     frame = stays().rename({"stay_id": "stay", "treatment": "treat"}).with_columns(pl.col("treat"))
     save(read(frame, **ROLES, observations=["pulse"]), tmp_path / "demos.npz")
     found = check(tmp_path / "demos.npz")
-    assert (found.rows, found.episodes["count"], found.actions) == (40, 10, {"fluid": 20, "none": 20})
+    assert (found.rows, found.episodes.count, found.actions) == (40, 10, {"fluid": 20, "none": 20})
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path):

@@ -78,7 +78,7 @@ BYTES = {
     "blank header name": (changed("sex", "  "), "column 4 no name"),
     "header of numbers": ("1,2,3\n4,5,6\n", "line 1 numbers header"),
     "UTF-8, then not": ("é".encode() + GOOD.encode() + b"\xe9\xff" * 10, ""),
-    "one column": ("a:b:c\n1:2:3\n", "no column 'treat' separated tab"),
+    "one column": ("a:b:c\n1:2:3\n", "no column 'stay' separated tab"),
     "bare CR ragged": (GOOD.replace("\n", "\r") + "9,9\r", "line 6 2 cells"),
     "UTF-16 ragged": ((GOOD + "9,9\n").encode("utf-16"), "line 6 2 cells"),
     "UTF-16 cut": (GOOD.encode("utf-16")[:-1], ""),
@@ -128,7 +128,7 @@ MEANING = {
     "null category, mean": (changed("61,m", "61,"), {**ONE_HOT, "missing": "mean"}, "line 3 'sex' mean level drop"),
     "null category at first": (changed("60,m", "60,"), {**ONE_HOT, "missing": "last"}, "line 2 'sex' none before"),
     "null column": ("stay,hour,x,y,treat\n1,0,,1,a\n1,1,,2,b\n", {"missing": "mean"}, "'x' no value leave"),
-    "null everywhere": ("stay,hour,x,y,treat\n1,0,,1,a\n1,1,,2,b\n", {"missing": "drop"}, "every row"),
+    "null everywhere": ("stay,hour,x,y,treat\n1,0,,1,a\n1,1,,2,b\n", {"missing": "drop"}, "'x' no value leave"),
     "text in numbers": (changed("61", SECRET), {}, "line 3 'pulse' not a number"),
     "text column observed": (GOOD, {"observations": ["sex"]}, "line 2 'sex' category"),
     "decimal comma among points": (
@@ -174,7 +174,7 @@ MEANING = {
     "action in numbers": (
         wide(f"1,{i},60,m,{i}\n" for i in range(1_001)),
         {},
-        "'treat' more than 1,000 is it a number?",
+        "'treat' more than 1,000 number ranges",
     ),
     "category of names": (
         wide(f"1,{i},60,{SECRET}{i},a\n" for i in range(1_001)),
@@ -241,7 +241,7 @@ TYPES = {
     "struct": ({"pulse": [{"a": 1}] * 3}, {"observations": ["pulse"]}, "row 1 'pulse'"),
     "list of actions": ({"treat": [["a"], ["b"], ["a"]]}, {}, "'treat' lists"),
     "dates observed": ({"pulse": pl.Series(["2020-01-01"] * 3).str.to_date()}, {"observations": ["pulse"]}, "'pulse'"),
-    "null type": ({"pulse": [None] * 3}, {}, "row 1 'pulse' missing"),
+    "null type": ({"pulse": [None] * 3}, {}, "'pulse' no value in any row"),
     "NaN": ({"pulse": [1.0, float("nan"), 2.0]}, {}, "row 2 'pulse' missing 1 in all"),
     "infinite": ({"pulse": [1.0, float("inf"), 2.0]}, {}, "row 2 'pulse' infinite"),
     "too large": ({"pulse": [1.0, 1e300, 2.0]}, {}, "row 2 'pulse' float32"),

@@ -11,7 +11,7 @@ import tyro
 from sbil.cli.columns import ColumnOptions
 
 if TYPE_CHECKING:
-    from sbil.demonstrations.checking import Checked, ColumnFacts
+    from sbil.demonstrations import Check, ColumnFacts, EpisodeFacts
 
 EXAMPLES = (
     "sbil check stays.csv",
@@ -33,7 +33,7 @@ class Command(ColumnOptions):
 
 def run(command: Command) -> None:
     """Look, and print what was found with the problems last, the most harmful first."""
-    from sbil.demonstrations.checking import check
+    from sbil.demonstrations import check
     from sbil.demonstrations.excluding import listed_in
 
     names = listed_in(command.exclude) if command.exclude else []
@@ -46,7 +46,7 @@ def run(command: Command) -> None:
     show(found)
 
 
-def show(found: "Checked") -> None:
+def show(found: "Check") -> None:
     """The table of columns, the decisions, the episodes, the problems, and what to type next."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -67,15 +67,20 @@ def show(found: "Checked") -> None:
     if found.actions:
         console.print("decisions: " + escape(", ".join(f"{name} {count}" for name, count in found.actions.items())))
     if found.episodes:
-        console.print("episodes:  " + ", ".join(f"{name} {count}" for name, count in found.episodes.items()))
+        console.print(f"episodes:  {_lengths(found.episodes)}")
     for problem in found.problems:
         console.print(
-            f"{WORDS[problem.severity]}: {escape(problem.where)}: {escape(problem.what)}; {escape(problem.fix)}"
+            f"{WORDS[problem.severity]}: {escape(problem.where)}: {escape(problem.what)}; {escape(problem.remedy)}"
         )
     if not found.problems:
         console.print("no problem was found")
     lead = "mend what stops first, then" if found.blocked else "next"
     console.print(f"{lead}: {escape(found.command)}", soft_wrap=True)
+
+
+def _lengths(episodes: "EpisodeFacts") -> str:
+    rows = f"{episodes.shortest:,} to {episodes.longest:,} rows (median {episodes.median:,.4g})"
+    return f"{episodes.count:,} of {rows}; {episodes.single:,} of them of one row"
 
 
 def _cells(column: "ColumnFacts") -> list[str]:

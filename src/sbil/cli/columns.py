@@ -1,4 +1,4 @@
-"""The options that say what the columns of a table mean, shared by every command that reads one."""
+"""The options that say what the columns of a table mean; every command that reads a table has them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,39 +9,44 @@ if TYPE_CHECKING:
     from sbil.demonstrations import Demonstrations
 
 SHOWN = 30  # names in a line
-ROLES = ("episode", "time", "action", "observations", "terminal", "group", "categories", "one_hot", "missing")
+ROLES = (
+    *("episode", "time", "action", "observations", "terminal", "truncated", "group"),
+    *("categories", "one_hot", "missing"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions:
-    """What the columns of a table mean; commands that read one have these options first."""
+    """What the columns of a table mean."""
 
     action: str | None = None
     """The column of the decisions (tables need it, or --schema)."""
     episode: str | None = None
-    """The column that tells episodes apart; without, every row is an episode of its own."""
+    """The column that says which rows belong together; without it, every row is an episode of its own."""
     time: str | None = None
-    """The column that orders the rows of an episode; without, they are in order."""
+    """The column that orders the rows of an episode; without it, they are in order."""
     observations: tuple[str, ...] = ()
-    """The columns that are observed (default: every other column of numbers)."""
+    """The columns that are observed (default: every other column of numbers, but no reward, return or next state)."""
     terminal: str | None = None
     """The column that is 1 or true where the process itself ended with a row."""
+    truncated: str | None = None
+    """The column that is 1 or true where the recording was cut with a row although the process went on."""
     group: str | None = None
-    """The column of what a split must not tear apart: the patient of several stays, say."""
+    """The column of what a split keeps together, for example the patient of several stays."""
     categories: tuple[str, ...] = ()
     """Columns of text or codes that become one number each."""
     one_hot: tuple[str, ...] = ()
-    """Columns of text or codes that become one number a value, 0 or 1."""
+    """Columns of text or codes that become 0 or 1 per value."""
     missing: Literal["refuse", "mean", "last", "drop"] | None = None
-    """What to do where a value is missing: refuse (default), the column's mean, the last one of the episode (the mean
-    where there is none before), drop the row."""
+    """What to do where a value is missing: refuse (default), fill in the mean of the column, fill in the last value of
+    the episode (or the mean where there is none before), or drop the row."""
     schema: Path | None = None
     """A JSON file that says all of this."""
     exclude: Path | None = None
-    """A file with the episodes to leave out, one a line: what `sbil view` saves."""
+    """A file with the episodes to leave out, one per line, as `sbil view` saves it."""
 
     def roles(self) -> dict[str, Any]:
-        """What was said, by role."""
+        """What the person said, by role."""
         return {role: getattr(self, role) for role in ROLES if getattr(self, role)}
 
     def columns(self) -> dict[str, Any]:

@@ -1,16 +1,18 @@
 """What people bring: trajectories of recorded decisions, read, checked, thinned, drawn and split."""
 
-from sbil.demonstrations.checking import Checked, ColumnFacts, Problem, check
+from sbil.demonstrations.checking import Check, ColumnFacts, EpisodeFacts, check
 from sbil.demonstrations.formats.npz import save
+from sbil.demonstrations.problems import Problem
 from sbil.demonstrations.reading import States, read, read_observations
 from sbil.demonstrations.schema import Column, Schema
 from sbil.demonstrations.trajectory import Demonstrations, Steps, Trajectory, thinned
 
 __all__ = [
-    "Checked",
+    "Check",
     "Column",
     "ColumnFacts",
     "Demonstrations",
+    "EpisodeFacts",
     "Problem",
     "Schema",
     "States",

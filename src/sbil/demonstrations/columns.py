@@ -1,20 +1,20 @@
-"""The cells of a table as arrays on the disk, batch by batch; a cell that cannot be used is refused with its place."""
+"""The columns of a table as arrays on the disk, read batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from sbil.demonstrations import values as cells
-from sbil.demonstrations.formats.dialect import SIGNS
+from sbil.demonstrations import rules, values
+from sbil.demonstrations.problems import Problems
+from sbil.demonstrations.rules import Seen
 from sbil.demonstrations.schema import LARGEST, Schema
-from sbil.demonstrations.table import Batch, Table
-from sbil.demonstrations.values import Cells, Levels, Times
-from sbil.errors import UserError
+from sbil.demonstrations.table import Batch
+from sbil.demonstrations.values import Levels, Times
 
 MOST_LEVELS = 1_000
 
@@ -46,146 +46,140 @@ class Growing:
 
 @dataclass(frozen=True)
 class Gathered:
-    """A table as it was read: what its columns hold, row by row, and where its rows stand."""
+    """The columns of a whole table, and where its rows stand."""
 
     numbers: np.ndarray  # [n, number columns], NaN where missing
     means: np.ndarray  # [number columns], NaN where there is no number
-    codes: dict[str, np.ndarray]  # [n] of the columns that hold names, -1 where missing
+    codes: dict[str, np.ndarray]  # [n] of each column that holds names, -1 where missing
     levels: dict[str, Levels]
     time: np.ndarray | None  # [n]
-    terminal: np.ndarray | None  # [n]
+    inexact_times: bool
+    flags: dict[str, np.ndarray]  # [n] by role: terminal, truncated
     incomplete: np.ndarray  # [n] whether a needed value is missing
     missing: dict[str, int]  # missing values by column, where there are any
     firsts: dict[str, int]  # the first row of each such column that misses one
     rows: np.ndarray  # [n]
-    files: list[tuple[int, str]]  # the first of the rows of each file
-    row: str
+    files: list[tuple[int, Batch]]  # the first row of each file, and its first batch without the cells
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def where(self, index: int) -> str:
-        """The file and the row, for a message."""
-        name = next(name for start, name in reversed(self.files) if start <= index)
-        return f"{name}, {self.row} {self.rows[index]}"
+    def at(self, index: int) -> dict[str, Any]:
+        """Where a row stands, for a problem."""
+        batch = next(batch for start, batch in reversed(self.files) if start <= index)
+        return batch._replace(rows=self.rows).at(index)
 
 
-class Wanted(NamedTuple):
-    """The columns to read beside the numbers observed."""
+@dataclass(frozen=True)
+class Wanted:
+    """The columns to read beside the observed numbers."""
 
-    named: tuple[str, ...]  # those that hold names: episodes, groups, actions, categories
+    named: tuple[str, ...]  # columns of names: episodes, groups, actions, categories
     time: str | None = None
-    terminal: str | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)  # by role
+    optional: tuple[str, ...] = ()  # columns whose missing values do not matter
 
 
-def gather(table: Table, batches: Iterator[Batch], schema: Schema, wanted: Wanted, folder: Path) -> Gathered:
-    """Read the columns that a schema observes, and those `wanted`, to the end of the table."""
-    numeric = numeric_columns(schema)
-    few = {column.name: column.levels for column in schema.columns if column.kind != "number"}
-    few[schema.action] = schema.actions
-    levels = {name: Levels(name, MOST_LEVELS if name in few else None, few.get(name, ())) for name in wanted.named}
-    stores = {name: Growing(folder / f"codes_{i}.npy", np.int32) for i, name in enumerate(levels)}
-    matrix = Growing(folder / "numbers.npy", np.float32, (len(numeric),))
-    rows, incomplete = Growing(folder / "rows.npy", np.int64), Growing(folder / "incomplete.npy", bool)
-    ends = Growing(folder / "ends.npy", np.int8)
-    times = Times(wanted.time) if wanted.time else None
-    missing: dict[str, int] = {}
-    firsts: dict[str, int] = {}
-    files: list[tuple[int, str]] = []
-    total, known = np.zeros(len(numeric)), np.zeros(len(numeric), np.int64)
-    for batch in batches:
-        if not files or files[-1][1] != batch.name:
-            files.append((rows.length, batch.name))
+class Gathering:
+    """Reads the observed columns and those `wanted`, batch by batch.
+
+    keep_numbers: whether the numbers are written to the disk; without, they are only looked at.
+    """
+
+    def __init__(
+        self, schema: Schema, wanted: Wanted, folder: Path, problems: Problems, keep_numbers: bool = True
+    ) -> None:
+        self.wanted, self.problems, self.keep_numbers = wanted, problems, keep_numbers
+        self.numeric = numeric_columns(schema)
+        few = {**schema.levels, schema.action: schema.actions}
+        self.levels = {
+            name: Levels(name, MOST_LEVELS if name in few else None, few.get(name, ())) for name in wanted.named
+        }
+        self.codes = {name: Growing(folder / f"codes_{i}.npy", np.int32) for i, name in enumerate(self.levels)}
+        self.numbers = Growing(folder / "numbers.npy", np.float32, (len(self.numeric),))
+        self.rows = Growing(folder / "rows.npy", np.int64)
+        self.incomplete = Growing(folder / "incomplete.npy", bool)
+        self.flags = {role: Growing(folder / f"{role}_flags.npy", np.int8) for role in wanted.flags}
+        self.times = Times(wanted.time) if wanted.time else None
+        self.missing: dict[str, int] = {}
+        self.firsts: dict[str, int] = {}
+        self.files: list[tuple[int, Batch]] = []
+        self.totals, self.known = np.zeros(len(self.numeric)), np.zeros(len(self.numeric), np.int64)
+
+    def add(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Read a batch; returns the codes of its names by column."""
+        if not self.files or self.files[-1][1].name != batch.name:
+            self.files.append((self.rows.length, batch._replace(frame=batch.frame.clear(), rows=batch.rows[:0])))
+        gone = self._add_numbers(batch)
+        codes = self._add_names(batch)
+        gone |= {name: numbers < 0 for name, numbers in codes.items() if name not in self.wanted.optional}
+        if self.times:
+            read = self.times.add(batch.frame[self.times.column], batch.decimal)
+            gone[self.times.column] = self._checked(rules.OF_TIMES, self.times.column, read, batch).missing
+        for role, name in self.wanted.flags.items():
+            read = values.flags(batch.frame[name], batch.decimal)
+            gone[name] = self._checked(rules.OF_FLAGS, name, read, batch).missing
+            self.flags[role].add(read.values)
+        self._count(gone)
+        self.rows.add(batch.rows)
+        return codes
+
+    def _add_numbers(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Read the numbers; returns by column which are missing."""
         gone: dict[str, np.ndarray] = {}
-        block = np.empty((len(batch.rows), len(numeric)), np.float32)
-        for name, place in numeric.items():
-            values = cells.numbers(batch.frame[name], batch.decimal)
-            _refuse_cells(values, batch, name, table)
-            block[:, place], gone[name] = values.values, values.missing
-            total[place] += np.nansum(values.values) if values.missing.any() else values.values.sum()
-            known[place] += len(values.missing) - int(values.missing.sum())
-        matrix.add(block)
-        for name, store in stores.items():
-            codes = levels[name].codes(batch.frame[name], batch.decimal)
-            store.add(codes)
-            gone[name] = codes < 0
-        if times:
-            values = times.add(batch.frame[times.column], batch.decimal)
-            _refuse_times(values, batch, times.column, table)
-            gone[times.column] = values.missing
-        if wanted.terminal:
-            values = cells.flags(batch.frame[wanted.terminal], batch.decimal)
-            _refuse_flags(values, batch, wanted.terminal, table)
-            ends.add(values.values)
-            gone[wanted.terminal] = values.missing
+        block = np.empty((len(batch.rows), len(self.numeric)), np.float32)
+        for name, place in self.numeric.items():
+            read = self._checked(rules.OF_NUMBERS, name, values.numbers(batch.frame[name], batch.decimal), batch)
+            gone[name] = read.missing
+            self.known[place] += len(read.missing) - int(read.missing.sum())
+            with np.errstate(over="ignore", invalid="ignore"):  # a problem says already what is too large
+                block[:, place] = read.values
+                self.totals[place] += np.nansum(read.values) if read.missing.any() else read.values.sum()
+        if self.keep_numbers:
+            self.numbers.add(block)
+        return gone
+
+    def _add_names(self, batch: Batch) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for name, levels in self.levels.items():
+            cells = batch.frame[name]
+            if values.has_no_text(cells):
+                self._checked(rules.OF_NAMES, name, values.NOTHING, batch)
+                found[name] = np.zeros(len(cells), np.int32)
+            else:
+                found[name] = levels.codes(cells, batch.decimal)
+                self.problems.add([rules.too_many_names(levels)])
+            self.codes[name].add(found[name])
+        return found
+
+    def _checked(self, of: tuple[rules.CellRule, ...], name: str, read: values.Values, batch: Batch) -> values.Values:
+        self.problems.add(rules.of_cells(of, Seen(name, batch.frame[name], read, batch)))
+        return read
+
+    def _count(self, gone: dict[str, np.ndarray]) -> None:
+        """Count the missing values of a batch."""
         for name, mask in gone.items():
             if mask.any():
-                firsts.setdefault(name, rows.length + int(np.argmax(mask)))
-                missing[name] = missing.get(name, 0) + int(mask.sum())
-        incomplete.add(np.logical_or.reduce([*gone.values()]))
-        rows.add(batch.rows)
-    return Gathered(
-        matrix.finish(),
-        np.clip(np.divide(total, known, out=np.full(len(total), np.nan), where=known > 0), -LARGEST, LARGEST),
-        {name: store.finish() for name, store in stores.items()},
-        levels,
-        times.all() if times else None,
-        ends.finish() if wanted.terminal else None,
-        incomplete.finish(),
-        missing,
-        firsts,
-        rows.finish(),
-        files,
-        table.row,
-    )
+                self.firsts.setdefault(name, self.rows.length + int(np.argmax(mask)))
+                self.missing[name] = self.missing.get(name, 0) + int(mask.sum())
+        self.incomplete.add(np.logical_or.reduce([*gone.values()]))
 
-
-def _place(batch: Batch, table: Table, wrong: np.ndarray, column: str) -> str:
-    return f"{batch.name}, {table.row} {batch.rows[np.argmax(wrong)]}, column '{column}'"
-
-
-def _refuse_cells(values: Cells, batch: Batch, column: str, table: Table) -> None:
-    """Refuse the first cell that is no number."""
-    if values.wrong.any():
-        place = _place(batch, table, values.wrong, column)
-        sign = SIGNS[batch.decimal]
-        if cells.foreign(batch.frame[column], values.wrong)[np.argmax(values.wrong)]:
-            raise UserError(
-                f"{place}: a number in another notation; the file is read with a {sign} and without thousands "
-                "separators. Write it so; if it is a code, train with the column as a category, or without it."
-            )
-        if (
-            table.row == "line"
-            and values.wrong[0]
-            and values.wrong.sum() == 1 < len(values.wrong)
-            and batch.rows[0] <= 3
-        ):
-            raise UserError(f"{place}: text above numbers; is this a row of units? Remove it; a schema can hold units.")
-        if values.wrong.all():
-            raise UserError(
-                f"{place}: no number; mend the column, or train with it as a category (--categories) or without it."
-            )
-        raise UserError(
-            f"{place}: not a number, while others in the column are; mend the cell, or write NA for a missing value "
-            f"and a {sign} without thousands separators."
-        )
-    if values.huge.any():
-        place = _place(batch, table, values.huge, column)
-        raise UserError(f"{place}: the number is infinite or too large for float32; mend it, or write NA if unknown.")
-
-
-def _refuse_times(values: Cells, batch: Batch, column: str, table: Table) -> None:
-    if values.wrong.any():
-        raise UserError(
-            f"{_place(batch, table, values.wrong, column)}: not a time like the others; write numbers throughout, or "
-            "timestamps such as 2020-01-31 13:45:00, all with or all without a time zone."
-        )
-
-
-def _refuse_flags(values: Cells, batch: Batch, column: str, table: Table) -> None:
-    if values.wrong.any():
-        raise UserError(
-            f"{_place(batch, table, values.wrong, column)}: the end of an episode is 0 or 1, false or true."
+    def finish(self) -> Gathered:
+        """Everything that was read."""
+        means = np.divide(self.totals, self.known, out=np.full(len(self.totals), np.nan), where=self.known > 0)
+        return Gathered(
+            numbers=self.numbers.finish() if self.keep_numbers else np.empty((0, len(self.numeric)), np.float32),
+            means=np.clip(means, -LARGEST, LARGEST),
+            codes={name: store.finish() for name, store in self.codes.items()},
+            levels=self.levels,
+            time=self.times.all() if self.times else None,
+            inexact_times=self.times is not None and self.times.inexact,
+            flags={role: store.finish() for role, store in self.flags.items()},
+            incomplete=self.incomplete.finish(),
+            missing=self.missing,
+            firsts=self.firsts,
+            rows=self.rows.finish(),
+            files=self.files,
         )
 
 

@@ -1,94 +1,221 @@
-"""What spoils a table without being wrong anywhere: rows that are copies, columns that name the episode."""
+"""What harms training or is good to know although reading does not stop: one function per rule, for `check` only.
+
+A new rule is a function here, its name in the list at the end, and a test.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
 import numpy as np
-import polars as pl
 
-from sbil.demonstrations import values as cells
+from sbil.demonstrations.checking import SMALL, ColumnFacts
+from sbil.demonstrations.columns import Gathered
+from sbil.demonstrations.problems import Problem
+from sbil.demonstrations.roles import consequence
+from sbil.demonstrations.survey import Survey
 
-MOST_ROWS = 10_000_000  # rows that are compared with one another, 8 bytes each
-FEW_UNITS = 50  # among fewer episodes a measurement may differ in each by chance
-NEARLY = 0.95  # of the episodes have a value of their own
-
-
-def _hashes(column: pl.Series) -> np.ndarray:
-    return (column.cast(pl.String) if cells.is_text(column) else column).hash(seed=1).to_numpy()
+OBSERVED = ("observation", "category", "one-hot")
 
 
-class Copies:
-    """Rows that are the same in every column, by a hash of each."""
+class Look(NamedTuple):
+    """A whole table as `check` saw it."""
 
-    def __init__(self) -> None:
-        self.parts: list[np.ndarray] = []
-        self.rows = 0
+    rows: int
+    roles: Mapping[str, str | None]
+    guessed: tuple[str, ...]
+    columns: tuple[ColumnFacts, ...]
+    survey: Survey
+    read: Gathered | None  # None where the roles contradict one another
+    lengths: np.ndarray | None  # [episodes] rows
 
-    def add(self, frame: pl.DataFrame) -> None:
-        self.rows += frame.height
-        if self.rows > MOST_ROWS:
-            self.parts = []
-            return
-        total = np.zeros(frame.height, np.uint64)
-        for column in frame.iter_columns():
-            if not cells.has_no_text(column):
-                total = total * np.uint64(0x9E3779B97F4A7C15) + _hashes(column)
-        self.parts.append(total)
+    @property
+    def actions(self) -> Mapping[str, int]:
+        """Rows by action."""
+        action = self.roles["action"]
+        return (self.survey.tallies[action].counts or {}) if action else {}
 
-    def found(self) -> tuple[int, int] | None:
-        """(how many rows are copies of an earlier one, the place of the first), or nothing where not counted."""
-        if self.rows > MOST_ROWS or not self.parts:
-            return None
-        hashes = np.concatenate(self.parts)
-        ascending = np.sort(hashes)
-        again = ascending[1:] == ascending[:-1]
-        if not again.any():
-            return 0, -1
-        order = np.argsort(hashes, kind="stable")  # of equals the earlier comes first
-        return int(again.sum()), int(order[1:][again].min())
+    def codes(self, role: str) -> np.ndarray | None:
+        """[n] the number of the episode or group of each row."""
+        name = self.roles[role]
+        return np.asarray(self.read.codes[name]) if self.read and name in self.read.codes else None
 
 
-class Identifiers:
-    """Columns with one value an episode, and another in nearly every one."""
+def no_action(look: Look) -> Iterator[Problem]:
+    """No column is the action."""
+    if not look.roles["action"]:
+        yield Problem("no action", "stops", "no column looks like the action", "name its column with --action")
 
-    def __init__(self, names: list[str]) -> None:
-        self.first = {name: np.zeros(0, np.uint64) for name in names}  # by episode, the hash of its value
-        self.known = np.zeros(0, bool)
-        self.looked = 0  # how many episodes there were when values were last counted
 
-    def add(self, frame: pl.DataFrame, episodes: np.ndarray) -> None:
-        """Keep a batch; a column that changes within an episode, or repeats much, is dropped for good."""
-        rows = np.flatnonzero(episodes >= 0)
-        codes = episodes[rows]
-        more = max(int(codes.max(initial=-1)) + 1 - len(self.known), 0)
-        self.known = np.append(self.known, np.zeros(more, bool))
-        new = ~self.known[codes]
-        known = self.known.copy()
-        known[codes] = True
-        count = int(known.sum())
-        look = count >= 2 * self.looked
-        self.looked = count if look else self.looked
-        for name, before in list(self.first.items()):
-            if cells.has_no_text(frame[name]):
-                del self.first[name]
-                continue
-            values, first = _hashes(frame[name])[rows], np.append(before, np.zeros(more, np.uint64))
-            first[codes[new]] = values[new]
-            self.first[name] = first
-            if (first[codes] != values).any() or (look and len(np.unique(first[known])) * 10 < count):
-                del self.first[name]
-        self.known = known
+def no_episode(look: Look) -> Iterator[Problem]:
+    """No column says which rows belong together."""
+    if not look.roles["episode"]:
+        message = "no column looks like the episode, which says which rows belong together"
+        yield Problem("no episode", "harms", message, "name its column with --episode")
 
-    def found(self, groups: np.ndarray | None) -> dict[str, dict[str, bool]]:
-        """Of the columns left, whether they have nearly one value an episode, or one a group (`groups` by episode)."""
-        return {name: self._found(first, groups) for name, first in self.first.items()}
 
-    def _found(self, first: np.ndarray, groups: np.ndarray | None) -> dict[str, bool]:
-        values, of = first[self.known], int(self.known.sum())
-        distinct = len(np.unique(values))
-        own = of >= FEW_UNITS and distinct >= NEARLY * of
-        if groups is not None and not own:
-            owners = groups[self.known]
-            several = len(np.unique(owners))
-            pairs = len(np.unique(np.stack([owners.astype(np.uint64), values]), axis=1).T)
-            own = several >= FEW_UNITS and distinct >= NEARLY * several and pairs * NEARLY <= several
-        return {"own": own, "many": distinct >= max(20, of // 10)}
+def no_time(look: Look) -> Iterator[Problem]:
+    """No column orders the rows of an episode."""
+    if look.roles["episode"] and not look.roles["time"]:
+        message = "no column looks like the time, which orders the rows of an episode"
+        yield Problem("no time", "note", message, "name its column with --time, if there is one")
+
+
+def guessed_roles(look: Look) -> Iterator[Problem]:
+    """Roles that nobody gave."""
+    for role in look.guessed:
+        message, remedy = f"taken for the {role} by its name", f"name the right column with --{role} if it is not"
+        yield Problem(f"guessed {role}", "note", message, remedy, look.roles[role])
+
+
+def one_action(look: Look) -> Iterator[Problem]:
+    """The same action in every row."""
+    if len(look.actions) == 1:
+        message = "only one action was ever taken"
+        yield Problem(
+            "one action", "harms", message, "check the column; there is nothing to learn", look.roles["action"]
+        )
+
+
+def rare_actions(look: Look) -> Iterator[Problem]:
+    """Actions with hardly any rows."""
+    rare = [action for action, count in look.actions.items() if count < SMALL]
+    if rare and len(look.actions) > 1:
+        shown = ", ".join(f"'{action[:40]}'" for action in sorted(rare)[:5])
+        message = f"taken fewer than {SMALL} times: {shown}"
+        remedy = "collect more rows, or merge the action with another one"
+        yield Problem("rare action", "harms", message, remedy, look.roles["action"])
+
+
+def single_rows(look: Look) -> Iterator[Problem]:
+    """Episodes of one row each."""
+    if look.lengths is not None and 2 * (single := int((look.lengths == 1).sum())) > len(look.lengths):
+        message = f"{single:,} of {len(look.lengths):,} episodes have one row"
+        yield Problem(
+            "single rows", "harms", message, "check that this is the column of the episode", look.roles["episode"]
+        )
+
+
+def out_of_order(look: Look) -> Iterator[Problem]:
+    """Rows of an episode that stand before an earlier one, or apart from one another."""
+    episode = look.codes("episode")
+    if episode is None or look.read is None:
+        return
+    late = 0
+    if look.read.time is not None:
+        order = np.argsort(episode, kind="stable")
+        time, ranked = look.read.time[order], episode[order]
+        late = int(((time[1:] < time[:-1]) & (ranked[1:] == ranked[:-1])).sum())
+    if late:
+        message, remedy = "rows are not in the order of their times", "nothing: they are sorted when they are read"
+        yield Problem("out of order", "note", message, remedy, look.roles["time"], count=late, noun="row")
+    elif int((np.diff(episode) != 0).sum()) + 1 > len(np.unique(episode)):
+        message, remedy = "the rows of an episode are not together", "nothing: they are grouped when they are read"
+        yield Problem("rows apart", "note", message, remedy, look.roles["episode"])
+
+
+def copies(look: Look) -> Iterator[Problem]:
+    """Rows that are the same in every column. Where there is a time, two rows at one time are a rule of their own."""
+    if not look.survey.copies:
+        return
+    found = look.survey.copies.found()
+    if found is None:
+        yield Problem("copies", "note", "too many rows to look for copies among them", "look for them yourself")
+    elif found[0]:
+        count, first = found
+        place = look.read.at(first) if look.read else {}
+        message = "rows are the same as an earlier row in every column"
+        # Equal states may follow one another in an episode, and no split tears an episode apart.
+        together = look.roles["episode"]
+        harm = "they count twice" if together else "copies leak into the held-out part"
+        remedy = f"if they are copies remove them: {harm}"
+        yield Problem("copies", "note" if together else "harms", message, remedy, count=count, noun="row", **place)
+
+
+def sentinels(look: Look) -> Iterator[Problem]:
+    """Numbers such as -9 or 999 that may stand for a missing value."""
+    for column in look.columns:
+        if column.role == "observation" and (count := look.survey.tallies[column.name].strange):
+            message = "a number such as -9 or 999, far from all others"
+            yield Problem(
+                "sentinel", "harms", message, "if it stands for a missing value, write NA", column.name, count=count
+            )
+
+
+def coarse(look: Look) -> Iterator[Problem]:
+    """Numbers that float32 cannot tell apart."""
+    for column in look.columns:
+        if column.role == "observation" and column.type != "text" and look.survey.tallies[column.name].coarse:
+            message = "varies by less than float32 can tell at its size"
+            yield Problem("coarse", "harms", message, "subtract an offset such as the smallest value", column.name)
+
+
+def identifiers(look: Look) -> Iterator[Problem]:
+    """Columns that name the episode, the patient or the row."""
+    for column in look.columns:
+        if column.role in OBSERVED and column.type != "number" and _identifies(column, look):
+            remedy = "leave it out of the observations (--observations), or give it as --group"
+            yield Problem("identifier", "harms", "looks like an identifier", remedy, column.name)
+
+
+def _identifies(column: ColumnFacts, look: Look) -> bool:
+    """Whether nearly every episode, patient or row has its own value; with a name such as mrn, many are enough."""
+    called = _called_identifier(column.name.lower())
+    judged = look.survey.identifiers.judged(column.name, _groups(look))
+    if judged is not None:
+        own, many = judged
+        return own or (called and many)
+    if column.distinct is None:
+        return called
+    alone = not look.roles["episode"] and column.distinct >= max(100, 0.95 * look.rows)
+    return alone or (called and column.distinct >= max(20, look.rows // 10))
+
+
+def _called_identifier(name: str) -> bool:
+    return name in ("id", "mrn") or name.endswith(("_id", " id", "number", "_no", "_mrn")) or name.startswith("id_")
+
+
+def _groups(look: Look) -> np.ndarray | None:
+    """[episodes] the number of the group of each."""
+    episode, group = look.codes("episode"), look.codes("group")
+    if episode is None or group is None:
+        return None
+    groups, there = np.zeros(len(look.survey.identifiers.known), np.int64), episode >= 0
+    groups[episode[there]] = group[there]
+    return groups
+
+
+def constant(look: Look) -> Iterator[Problem]:
+    """Columns with one value."""
+    for column in look.columns:
+        if column.role in OBSERVED and column.distinct == 1:
+            yield Problem(
+                "constant", "note", "the same value in every row", "leave it out; it teaches nothing", column.name
+            )
+
+
+def left_out(look: Look) -> Iterator[Problem]:
+    """Columns that are not observed: text, and what became known only after the decision."""
+    for column in look.columns:
+        if column.role != "left out" or column.missing == look.rows:
+            continue
+        if column.type == "text":
+            remedy = "observe it with --categories or --one-hot, if it matters"
+            yield Problem("text left out", "note", "text: left out", remedy, column.name)
+        elif what := consequence(column.name):
+            message = f"looks like {what}: left out"
+            yield Problem("left out", "note", message, "name it with --observations to use it", column.name)
+
+
+Rule = Callable[[Look], Iterator[Problem]]
+RULES: tuple[Rule, ...] = (
+    *(no_action, no_episode, no_time, guessed_roles, one_action, rare_actions, single_rows, out_of_order, copies),
+    *(sentinels, coarse, identifiers, constant, left_out),
+)
+
+
+def of_table(look: Look) -> Iterator[Problem]:
+    """What these rules find."""
+    for rule in RULES:
+        yield from rule(look)

@@ -16,6 +16,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -134,14 +135,15 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, Any]:
     """Answer a request about a table; arrays are left in `folder`."""
-    from sbil.demonstrations import rows, survey
+    from sbil.demonstrations import looking, rows
 
     try:
         if request["task"] == "read":
             return rows.demonstrations(table, Roles.from_json(request["roles"]), folder, request["exclude"])
         if request["task"] == "observe":
-            return rows.rows(table, Schema.from_json(request["schema"]), folder)
-        return survey.profile(table, Roles.from_json(request["roles"]), request["exclude"])
+            return rows.states(table, Schema.from_json(request["schema"]), folder)
+        found = looking.look(table, Roles.from_json(request["roles"]), folder, request["exclude"])
+        return {"check": asdict(found)}
     except UserError as error:
         placed = any(str(error).startswith(name) for name in request["files"] or [request["name"]])
         raise (error if placed else UserError(f"{request['name']}: {error}")) from None

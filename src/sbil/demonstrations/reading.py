@@ -22,7 +22,7 @@ from sbil.errors import UserError
 
 
 class States(NamedTuple):
-    """Observations to decide on, in the order of their file."""
+    """Observations that a policy decides on, in the order of their file."""
 
     observations: np.ndarray  # [n, numbers] float32
     rows: np.ndarray  # [n] the line of a CSV file, or the row from 1
@@ -40,6 +40,7 @@ def read(
     action: str | None = None,
     observations: Sequence[str] = (),
     terminal: str | None = None,
+    truncated: str | None = None,
     group: str | None = None,
     categories: Sequence[str] = (),
     one_hot: Sequence[str] = (),
@@ -48,26 +49,31 @@ def read(
     schema: Schema | str | Path | None = None,
     exclude: Sequence[str] = (),
 ) -> Demonstrations:
-    """Read demonstrations from a table, checked; what cannot be used is refused with its row and column.
+    """Read demonstrations from any format; what cannot be used is refused with its row and column.
 
     source: a CSV or Parquet file, a folder or a glob of them, an NPZ file, `minari:NAME`, a Pandas or Polars frame.
-    episode: the column that says which rows belong together; without, every row is an episode of its own.
-    time: the column that orders the rows of an episode; without, they are in order.
-    action: the column of the decision taken: a few whole numbers or words.
-    observations: the columns that the decision was based on; without, every other column of numbers, and what is given
-        as `categories` (each becomes the number of its level) or `one_hot` (each becomes 0 or 1 a level).
+        Only tables and frames have columns; the other formats say themselves what they hold.
+    episode: the column that says which rows belong together; without it, every row is an episode of its own.
+    time: the column that orders the rows of an episode; without it, they are in order.
+    action: the column of the decision that was taken: a few whole numbers or words.
+    observations: the columns that the decision was based on. By default: every other column of numbers (except
+        rewards, returns, next states and ends of episodes, judged by their names), `categories` and `one_hot`.
     terminal: the column that is 1 where the process itself ended with a row.
-    group: the column of what a split must not tear apart.
-    units: of observed columns, to be shown with their names.
-    missing: refuse, the default; or fill with the mean of the column; or with the last value of the episode, and the
-        mean where there is none; or drop the row. The schema keeps the means in any case, for gaps in later tables.
-    schema: all of this, from a file or an earlier table; what is given beside it goes first. Levels and actions that it
-        lists are the only ones allowed.
-    exclude: the names of episodes to leave out; what stands in their rows is not looked at.
+    truncated: the column that is 1 where the recording was cut with a row although the process went on.
+    group: the column of what a split keeps together.
+    categories: columns of text or codes that become the number of their level.
+    one_hot: columns of text or codes that become 0 or 1 per level.
+    units: of observed columns, to show with their names.
+    missing: refuse (default), mean (fill with the mean of the column), last (fill with the last value of the episode,
+        or with the mean where there is none), or drop (leave out the row). The schema keeps the means in any case, for
+        gaps in later tables.
+    schema: all of this, from a file or from an earlier table; arguments that are given beside it win. Only the levels
+        and actions that it lists are allowed.
+    exclude: the names of episodes to leave out; their rows are not checked.
     """
     roles = roles_of(
-        **{"episode": episode, "time": time, "action": action, "terminal": terminal, "group": group},
-        **{"observations": observations, "categories": categories, "one_hot": one_hot},
+        **{"episode": episode, "time": time, "action": action, "terminal": terminal, "truncated": truncated},
+        **{"group": group, "observations": observations, "categories": categories, "one_hot": one_hot},
         **{"units": units, "missing": missing, "schema": schema},
     )
     if loaded := whole(source, roles, exclude):
@@ -77,7 +83,7 @@ def read(
 
 
 def read_observations(source: Any, schema: Schema | str | Path) -> States:
-    """Read what a policy is to decide on: the columns of its schema, in any order, with or without actions."""
+    """Read the states that a policy decides on: the columns of its schema, in any order, with or without actions."""
     chosen = _schema(schema)
     assert chosen is not None
     with asked(source, {"task": "observe", "schema": chosen.as_json()}) as (folder, result):
@@ -94,12 +100,12 @@ def read_observations(source: Any, schema: Schema | str | Path) -> States:
 
 
 def _texts(folder: Path, role: str, names: list[str]) -> list[str]:
-    table = [*names, ""]  # the last stands for -1, missing
-    return [table[code] for code in np.load(folder / f"{role}.npy").tolist()]
+    texts = [*names, ""]  # the last one is for -1, missing
+    return [texts[code] for code in np.load(folder / f"{role}.npy").tolist()]
 
 
 def roles_of(**said: Any) -> Roles:
-    """What was said of the columns, checked."""
+    """What a person said about the columns, checked."""
     lists = {name: _several(said.get(name, ()), name) for name in ("observations", "categories", "one_hot")}
     more = {"units": dict(said.get("units") or {}), "schema": _schema(said.get("schema"))}
     return Roles(**{**said, **lists, **more})
@@ -134,14 +140,16 @@ def _mapped(path: Path) -> np.ndarray:
 def _assembled(folder: Path, result: dict[str, Any]) -> Demonstrations:
     schema = Schema.from_json(result["schema"])
     seen, taken = _mapped(folder / result["observations"]), np.load(folder / "actions.npy")
-    bounds = zip(*(np.load(folder / f"{name}.npy").tolist() for name in ("starts", "stops", "terminal")), strict=True)
-    groups = folder / "groups.npy"
+    starts, stops = np.load(folder / "starts.npy"), np.load(folder / "stops.npy")
+    no_end = np.zeros(len(starts), bool)
+    ends = [np.load(folder / f"{role}.npy") if schema.roles[role] else no_end for role in ("terminal", "truncated")]
+    bounds = zip(*(array.tolist() for array in (starts, stops, *ends)), strict=True)
     return Demonstrations(
-        tuple(Trajectory(seen[start:stop], taken[start:stop], terminal) for start, stop, terminal in bounds),
+        tuple(Trajectory(seen[start:stop], taken[start:stop], *end) for start, stop, *end in bounds),
         schema.actions,
         schema.observation_names,
         result["provenance"],
         schema=schema,
-        groups=np.load(groups) if groups.exists() else None,
+        groups=np.load(folder / "groups.npy") if schema.group else None,
         ids=tuple(result["ids"]) if result["ids"] else None,
     )

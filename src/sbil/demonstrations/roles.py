@@ -1,13 +1,14 @@
-"""Which column says what, as a person gives it; together with the columns that a table has, a schema."""
+"""The roles that a person gives to columns. With the columns of a table they become a schema."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from sbil.demonstrations.schema import Column, Kind, Missing, Schema
+from sbil.demonstrations.schema import ROLES, Column, Kind, Missing, Schema
 from sbil.errors import UserError
 
 SHOWN = 20  # names of columns in a message
@@ -15,7 +16,7 @@ SHOWN = 20  # names of columns in a message
 
 @dataclass(frozen=True)
 class Roles:
-    """What was said of the columns; what was not said comes from the schema, if there is one."""
+    """What a person said about the columns; the rest comes from the schema, if there is one."""
 
     episode: str | None = None
     time: str | None = None
@@ -26,8 +27,9 @@ class Roles:
     categories: tuple[str, ...] = ()
     one_hot: tuple[str, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
-    missing: Missing | None = None  # not said: the schema's rule, or refuse
+    missing: Missing | None = None  # None: the rule of the schema, or refuse
     schema: Schema | None = None
+    truncated: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -41,63 +43,83 @@ class Roles:
         return cls(**{**content, **lists, "schema": schema})
 
     def said(self, role: str) -> str | None:
-        """The column of a role, by word or by schema."""
+        """The column of a role, as the person said or as the schema says."""
         name: str | None = getattr(self, role) or (getattr(self.schema, role) if self.schema else None)
         return name
 
     @property
     def rule(self) -> Missing:
-        """What is done where a value is missing."""
+        """What to do where a value is missing."""
         return self.missing or (self.schema.missing if self.schema else "refuse")
 
     def plan(self, names: Sequence[str], numeric: Mapping[str, bool]) -> Schema:
-        """The schema for a table with the columns `names`, of which some are `numeric`."""
-        roles = {role: self.said(role) for role in ("action", "episode", "time", "terminal", "group")}
-        if not roles["action"]:
+        """The schema for a table with the columns `names`; `numeric` says which columns hold numbers."""
+        roles = {role: self.said(role) for role in ROLES}
+        if roles["action"] is None:
             raise UserError(f"which column holds the action? Give action (--action); there are {listed(names)}.")
         if roles["time"] and not roles["episode"]:
-            raise UserError("a time is given and no episode; name the column of the episode (--episode), or give none.")
+            raise UserError(
+                "a time is given without an episode; name the column of the episode (--episode), or leave out the time."
+            )
         for role, name in roles.items():
             require(name, names, role)
-        missing = self.rule
         columns = self._columns(names, numeric, {name for name in roles.values() if name})
         actions = self.schema.actions if self.schema else ()
-        return Schema(columns=columns, actions=actions, missing=missing, **roles)  # type: ignore[arg-type]
+        return Schema(columns=columns, actions=actions, missing=self.rule, **roles)  # type: ignore[arg-type]
 
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
-        both = sorted(set(self.categories) & set(self.one_hot))
-        if both:
-            raise UserError(f"column '{both[0]}' is given as a category and as one-hot; choose one.")
-        kinds: dict[str, Kind] = {
-            **dict.fromkeys(self.categories, "category"),
-            **dict.fromkeys(self.one_hot, "one-hot"),
-        }
+        kinds = self._kinds()
         known = {column.name: column for column in self.schema.columns} if self.schema else {}
-        chosen = [*self.observations] or [*known]
-        if chosen:
+        if chosen := [*self.observations] or [*known]:
             chosen += [name for name in kinds if name not in chosen]
         else:
-            for name in kinds:
-                require(name, names, "observation")
-            chosen = [name for name in names if name in kinds or (numeric[name] and name not in taken)]
-        for name in (*chosen, *self.units):
+            free = {name for name in names if numeric[name] and name not in taken and not consequence(name)}
+            chosen = [name for name in names if name in kinds or name in free]
+        for name in (*chosen, *kinds, *self.units):
             require(name, names, "observation")
         if not chosen:
             raise UserError(f"no column of numbers is left to observe; there are {listed(names)}.")
         return tuple(self._column(known.get(name, Column(name)), kinds.get(name)) for name in chosen)
+
+    def _kinds(self) -> dict[str, Kind]:
+        """The kind of each column that is no plain number."""
+        both = sorted(set(self.categories) & set(self.one_hot))
+        if both:
+            raise UserError(f"column '{both[0]}' is given as a category and as one-hot; choose one.")
+        return {**dict.fromkeys(self.categories, "category"), **dict.fromkeys(self.one_hot, "one-hot")}
 
     def _column(self, column: Column, kind: Kind | None) -> Column:
         changed = replace(column, unit=self.units.get(column.name, column.unit))
         return replace(changed, kind=kind, fill=None) if kind else changed
 
 
+def words_in(name: str) -> list[str]:
+    """The words in the name of a column, in lower case: next_state and nextState are two words each."""
+    return [word for word in re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) if word]
+
+
+def consequence(name: str) -> str | None:
+    """What a column holds that became known only after the decision, judged by its name; None if nothing.
+
+    Such a column is not observed unless a person names it.
+    """
+    words = words_in(name) or [""]
+    if words[0] == "next" and len(words) > 1:
+        return "a next state"
+    if words[-1] in ("reward", "rewards"):
+        return "a reward"
+    if words[-1] in ("return", "returns") or words[-3:] == ["return", "to", "go"]:
+        return "a return"
+    return "the end of an episode" if words in (["done"], ["terminal"], ["terminated"], ["truncated"]) else None
+
+
 def require(name: str | None, names: Sequence[str], role: str) -> None:
-    """Refuse a name that is no column of the table."""
-    if name is None or name in names:
+    """Refuse a name that is no column of the table; no name is no mistake."""
+    if not name or name in names:
         return
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {listed(names)}."
-    alone = " Are the cells separated by something other than , ; tab or |?" if len(names) == 1 and not near else ""
+    alone = " Are the cells separated by a character other than , ; tab or |?" if len(names) == 1 and not near else ""
     raise UserError(f"there is no column '{name}' ({role}); {hint}{alone}")
 
 

@@ -1,8 +1,8 @@
-"""What the columns of a table mean: which ones say episode, time and action, and how the rest become numbers.
+"""What the columns of a table mean: which columns are the episode, the time and the action, and what is observed.
 
-A schema is found or given when a table is read, travels with the demonstrations into the policy trained on them, and
-turns later tables into the same numbers in the same order. It is written as JSON: in a file of its own (`--schema`),
-and inside policy.json.
+A schema is made when a table is read, or given. It travels with the demonstrations into the policy that is trained on
+them, and turns later tables into the same numbers in the same order. It is written as JSON: in a file of its own
+(`--schema`), and inside policy.json.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sbil.errors import UserError, unknown
 
 Kind = Literal["number", "category", "one-hot"]
 Missing = Literal["refuse", "mean", "last", "drop"]
+ROLES = ("episode", "time", "action", "terminal", "truncated", "group")  # each is one column
 LARGEST = 3.4028234663852886e38  # of the numbers that float32 can hold
 
 
@@ -25,18 +26,18 @@ LARGEST = 3.4028234663852886e38  # of the numbers that float32 can hold
 class Column:
     """One column of a table and the numbers it becomes.
 
-    number: one number. category: one number, the place of its value in `levels`. one-hot: one number a level, 0 or 1.
+    number: one number. category: one number, the place of its value in `levels`. one-hot: 0 or 1 per level.
     """
 
     name: str
     kind: Kind = "number"
     levels: tuple[str, ...] = ()
     unit: str = ""
-    fill: float | None = None  # what stands for a missing number: the mean of the table that was read for training
+    fill: float | None = None  # replaces a missing number: the mean of the table that was read for training
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the numbers it becomes, with their unit."""
+        """The names of the numbers that the column becomes, with their unit."""
         if self.kind == "one-hot":
             return tuple(f"{self.name}={level}" for level in self.levels)
         return (f"{self.name} [{self.unit}]" if self.unit else self.name,)
@@ -52,15 +53,16 @@ class Schema:
     episode: str | None = None  # without, every row is an episode of its own
     time: str | None = None  # without, the rows of an episode are in order
     terminal: str | None = None  # 1 or true where the process itself ended with that row
-    group: str | None = None  # what must not be torn apart by a split: the patient of several stays, say
+    group: str | None = None  # what a split keeps together, for example the patient of several stays
     missing: Missing = "refuse"
+    truncated: str | None = None  # 1 or true where the recording was cut although the process went on
 
     def __post_init__(self) -> None:
-        roles = [name for name in (self.action, self.episode, self.time, self.terminal, self.group) if name]
-        for name in {name for name in roles if roles.count(name) > 1} - {self.group}:
-            raise UserError(f"column '{name}' is given two roles; a column is one of episode, time, action, terminal.")
+        twice = _repeated(name for name in self.roles.values() if name)
+        for name in (name for name in twice if name != self.group):
+            raise UserError(f"column '{name}' has two roles; a column is one of {', '.join(ROLES[:-1])}.")
         for name in (column.name for column in self.columns):
-            if name in (self.action, self.terminal):
+            if name in (self.action, self.terminal, self.truncated):
                 raise UserError(f"column '{name}' is the action or the end and cannot be observed as well.")
         twice = _repeated(column.name for column in self.columns)
         if twice:
@@ -77,15 +79,27 @@ class Schema:
         return tuple(name for column in self.columns for name in column.names)
 
     @property
+    def roles(self) -> dict[str, str | None]:
+        """The column of each role."""
+        return {role: getattr(self, role) for role in ROLES}
+
+    @property
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """The levels of each column that holds names."""
+        return {column.name: column.levels for column in self.columns if column.kind != "number"}
+
+    @property
     def needed(self) -> tuple[str, ...]:
-        """Every column to be read where decisions were recorded."""
-        roles = (self.episode, self.time, self.action, self.terminal, self.group)
-        return tuple(dict.fromkeys([*(name for name in roles if name), *(column.name for column in self.columns)]))
+        """Every column to read where decisions were recorded."""
+        roles = [name for name in self.roles.values() if name]
+        return tuple(dict.fromkeys([*roles, *(column.name for column in self.columns)]))
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
+        roles = {role: name for role, name in self.roles.items() if name or role != "truncated"}
         return {
-            **{role: getattr(self, role) for role in ("action", "episode", "time", "terminal", "group", "missing")},
+            **roles,  # without `truncated` where there is none, as before sbil knew it
+            "missing": self.missing,
             "actions": list(self.actions),
             "columns": [
                 {"name": c.name, "kind": c.kind, "levels": list(c.levels), "unit": c.unit, "fill": c.fill}
@@ -95,14 +109,14 @@ class Schema:
 
     @classmethod
     def from_json(cls, content: Any) -> Schema:
-        """From plain values, checked; names of columns may stand for numbers in them."""
+        """From plain values, checked; the name of a column alone is a column of numbers."""
         if not isinstance(content, Mapping):
             raise UserError("a schema is a JSON object with 'action' and 'columns'.")
-        known = ("action", "episode", "time", "terminal", "group", "missing", "actions", "columns")
+        known = (*ROLES, "missing", "actions", "columns")
         for key in content:
             if key not in known:
                 raise unknown("entry of a schema", key, known)
-        texts = {key: content.get(key) for key in ("action", "episode", "time", "terminal", "group")}
+        texts = {key: content.get(key) for key in ROLES}
         for key, value in texts.items():
             if not (isinstance(value, str) and value) and not (value is None and key != "action"):
                 raise UserError(f"'{key}' of a schema must be the name of a column.")
@@ -139,9 +153,10 @@ def _column(content: Any) -> Column:
         raise UserError(
             "a column of a schema is a name, or an object with 'name', 'kind', 'levels', 'unit' and 'fill'."
         )
+    entries = ("name", "kind", "levels", "unit", "fill")
     for key in content:
-        if key not in ("name", "kind", "levels", "unit", "fill"):
-            raise unknown(f"entry of column '{content['name']}'", key, ("name", "kind", "levels", "unit", "fill"))
+        if key not in entries:
+            raise unknown(f"entry of column '{content['name']}'", key, entries)
     kind, unit, fill = content.get("kind", "number"), content.get("unit", ""), content.get("fill")
     if kind not in get_args(Kind):
         raise unknown(f"kind of column '{content['name']}'", kind, get_args(Kind))

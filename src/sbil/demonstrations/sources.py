@@ -64,7 +64,7 @@ def table_of(paths: Sequence[Path]) -> Table:
                     yield batch._replace(frame=batch.frame.select(first.names))
 
     several = f"{len(paths)} files, the first " if len(paths) > 1 else ""
-    return Table(first.names, batches, first.row, several + first.description, len(paths))
+    return Table(first.names, batches, several + first.description)
 
 
 def sha256(paths: Sequence[Path]) -> str:

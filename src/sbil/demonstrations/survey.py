@@ -1,82 +1,65 @@
-"""The facts about a table that a person wants to know before training, in one pass and in bounded memory.
-
-Nothing here refuses a cell: what is wrong is counted, and where it begins is kept. What it means is for `checking`.
-"""
+"""What `check` counts in a table, in one pass and in bounded memory. What it means is for `quality`."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from sbil.demonstrations import values as cells
+from sbil.demonstrations import values
+from sbil.demonstrations.checking import SMALL, ColumnFacts
 from sbil.demonstrations.columns import MOST_LEVELS
-from sbil.demonstrations.excluding import without
-from sbil.demonstrations.quality import Copies, Identifiers
-from sbil.demonstrations.roles import Roles, require
-from sbil.demonstrations.rows import begin, is_fraction, looks_numeric
-from sbil.demonstrations.table import Batch, Table
-from sbil.demonstrations.values import Levels, Times
+from sbil.demonstrations.table import Batch
 
-# What columns of a role are called, the likeliest first.
-NAMES = {
-    "episode": "episode stay icustay trajectory traj admission hadm encounter visit session case patient subject id",
-    "time": "time timestamp datetime charttime step timestep date hour hours day minute t",
-    "action": "action treatment treat decision choice label target act class y a",
-    "terminal": "terminal terminated done ended end last",
-    "group": "patient subject person user",
-}
 SENTINELS = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
-FEW = 50  # different actions, for a column to be taken for one
 SHOWN_LEVELS = 12
-LEVELS = 256  # that float32 must tell apart in what a column varies by
+TOLD_APART = 256  # values that float32 must tell apart in the range of a column
+MOST_ROWS = 10_000_000  # rows that are compared with one another, 8 bytes each
+FEW_UNITS = 50  # among fewer episodes a measurement may differ in each by chance
+NEARLY = 0.95  # the share of episodes with a value of their own that makes an identifier
 
 
 class Tally:
     """What is counted of one column."""
 
     def __init__(self, name: str, known: Collection[str] = ()) -> None:
-        self.name, self.known = name, known
-        self.rows = self.missing = self.wrong = self.huge = self.unnamed = self.foreign = self.text = 0
+        self.name, self.known_names = name, known
+        self.rows = self.missing = self.unnamed = self.numbers = self.foreign = 0
         self.sentinels: Counter[float] = Counter()
-        self.places: dict[str, str] = {}
         self.counts: Counter[str] | None = Counter()
         self.total, self.low, self.high = 0.0, np.inf, -np.inf
-        self.plain_low, self.plain_high = np.inf, -np.inf
+        self.plain_low, self.plain_high = np.inf, -np.inf  # without sentinels
         self.whole = True
 
-    def add(self, batch: Batch, table: Table) -> None:
+    def add(self, batch: Batch) -> None:
+        """Count a batch."""
         column = batch.frame[self.name]
-        values = cells.numbers(column, batch.decimal)
+        read = values.numbers(column, batch.decimal)
         self.rows += len(column)
-        masks = {what: getattr(values, what) for what in ("missing", "wrong", "huge")}
-        masks["unnamed"] = cells.unnamed(column, values.missing, self.known)
-        masks["foreign"] = cells.foreign(column, values.wrong)
-        masks["text"] = values.wrong & ~masks["foreign"]
-        for what, mask in masks.items():
-            if mask.any():
-                self.places.setdefault(what, _place(table, batch.name, batch.rows[np.argmax(mask)]))
-                setattr(self, what, getattr(self, what) + int(mask.sum()))
-        good = values.values[~(values.missing | values.wrong | values.huge)]
+        self.missing += int(read.missing.sum())
+        self.unnamed += int(values.unnamed(column, read.missing, self.known_names).sum())
+        self.foreign += int(values.foreign(column, read.wrong).sum())
+        good = read.values[~(read.missing | read.wrong | read.huge)]
         if len(good):
-            self.total += float(good.sum())
-            self.low, self.high = min(self.low, float(good.min())), max(self.high, float(good.max()))
-            self.whole = self.whole and bool((good == np.floor(good)).all())
-            special = np.isin(good, SENTINELS)
-            self.sentinels.update(good[special].tolist())
-            plain = good[~special] if special.any() else good
-            if len(plain):
-                self.plain_low = min(self.plain_low, float(plain.min()))
-                self.plain_high = max(self.plain_high, float(plain.max()))
+            self._add_numbers(good)
         self._count(column, batch.decimal)
 
+    def _add_numbers(self, good: np.ndarray) -> None:
+        self.numbers += len(good)
+        self.total += float(good.sum())
+        self.low, self.high = min(self.low, float(good.min())), max(self.high, float(good.max()))
+        self.whole = self.whole and bool((good == np.floor(good)).all())
+        special = np.isin(good, SENTINELS)
+        self.sentinels.update(good[special].tolist())
+        plain = good[~special] if special.any() else good
+        if len(plain):
+            self.plain_low = min(self.plain_low, float(plain.min()))
+            self.plain_high = max(self.plain_high, float(plain.max()))
+
     def _count(self, column: pl.Series, decimal: str) -> None:
-        if self.counts is None or cells.has_no_text(column):
+        if self.counts is None or values.has_no_text(column):
             self.counts = None
             return
         counted = column.cast(pl.String).value_counts(name="n")
@@ -84,216 +67,157 @@ class Tally:
             self.counts = None
             return
         for cell, count in counted.iter_rows():
-            if (name := cells.label(cell, decimal, self.known)) is not None:
+            if (name := values.label(cell, decimal, self.known_names)) is not None:
                 self.counts[name] += count
         self.counts = self.counts if len(self.counts) <= MOST_LEVELS else None
 
-    def facts(self, numeric: bool, named: bool) -> dict[str, Any]:
-        """As plain values; `distinct` is nothing where there are too many to count.
+    def facts(self, role: str, numeric: bool, named: bool, missing: int | None) -> ColumnFacts:
+        """The facts of a column.
 
-        numeric: whether reading takes it for numbers. named: whether its cells are read as names, of which "none" is
-            one.
+        numeric: whether reading takes it for numbers. named: whether its cells are read as names, and "none" is a name.
+        missing: the missing values that reading counted, if it read the column.
         """
-        known = self.rows - self.missing - self.wrong - self.huge
         numeric = numeric and not (named and self.missing > self.unnamed)
-        seen = numeric and known > 0
-        whole = self.whole and not self.foreign
-        return {
-            "name": self.name,
-            "type": ("whole number" if whole else "number") if numeric else "text",
-            "missing": self.unnamed if named else self.missing,
-            "text": self.text,
-            "foreign": self.foreign,
-            "huge": self.huge,
-            "places": {**self.places, "missing": self.places.get("unnamed")} if named else self.places,
-            "coarse": seen and bool(0 < self.high - self.low < LEVELS * self._step()),
-            "distinct": None if self.counts is None else len(self.counts),
-            "min": self.low if seen else None,
-            "mean": self.total / known if seen else None,
-            "max": self.high if seen else None,
-            "sentinels": sum(count for number, count in self.sentinels.items() if self._strange(number)),
-            "levels": dict(sorted(self.counts.items())) if self.counts and len(self.counts) <= SHOWN_LEVELS else None,
-        }
+        if missing is None:
+            missing = self.unnamed if named else self.missing
+        ranged = numeric and self.numbers > 0 and role not in ("action", "episode", "group", "category", "one-hot")
+        few = self.counts is not None and len(self.counts) <= SHOWN_LEVELS and role in ("action", "category", "one-hot")
+        return ColumnFacts(
+            name=self.name,
+            role=role,
+            type=("whole number" if self.whole and not self.foreign else "number") if numeric else "text",
+            missing=missing,
+            missing_share=missing / self.rows,
+            distinct=None if self.counts is None else len(self.counts),
+            min=self.low if ranged else None,
+            mean=self.total / self.numbers if ranged else None,
+            max=self.high if ranged else None,
+            levels=tuple(name for name, n in sorted((self.counts or {}).items()) if n >= SMALL) if few else (),
+        )
 
-    def _step(self) -> float:
-        """How far apart neighbouring float32 numbers are at the size of these."""
+    @property
+    def coarse(self) -> bool:
+        """Whether the numbers vary by less than float32 can tell apart at their size."""
+        if not self.numbers:
+            return False
         size = np.float32(max(abs(self.low), abs(self.high)))
-        return float(size - np.nextafter(size, np.float32(0)))
+        step = float(size - np.nextafter(size, np.float32(0)))
+        return bool(0 < self.high - self.low < TOLD_APART * step)
 
-    def _strange(self, number: float) -> bool:
-        """Whether a number such as -9 or 999 stands apart from all the others."""
+    @property
+    def strange(self) -> int:
+        """How many numbers such as -9 or 999 stand apart from all others."""
+        return sum(count for number, count in self.sentinels.items() if self._apart(number))
+
+    def _apart(self, number: float) -> bool:
         if not np.isfinite(self.plain_low):
             return False
         return self.plain_low >= 0 if number < 0 else number > 2 * max(self.plain_high, 0)
 
 
-def profile(table: Table, roles: Roles, exclude: Sequence[str] = ()) -> dict[str, Any]:
-    """The facts about a table, without the episodes to `exclude`; roles that were not given are guessed."""
-    first, batches = begin(table)
-    said = {role: roles.said(role) for role in NAMES}
-    for role, name in said.items():
-        require(name, table.names, role)
-    found = guess(said, first, table)
-    listed = _listed(roles, found["action"])
-    named = {found[role] for role in ("episode", "group", "action")} | {*roles.categories, *roles.one_hot, *listed}
-    numeric = {name: looks_numeric(first, name) for name in table.names}
-    tallies = [Tally(name, listed.get(name, ())) for name in table.names]
-    free = [name for name in table.names if name not in found.values()]
-    copies, identifiers = Copies(), Identifiers(free if found["episode"] else [])
-    keys = {role: Levels(name) for role in ("episode", "group") if (name := found[role])}
-    codes: dict[str, list[np.ndarray]] = {role: [] for role in keys}
-    times = Times(found["time"]) if found["time"] else None
-    bad_times, ends, bad_ends, rows = 0, [], 0, []
-    files: list[tuple[int, str]] = []
-    for batch in without(batches, found["episode"], exclude) if exclude else batches:
-        if not files or files[-1][1] != batch.name:
-            files.append((tallies[0].rows, batch.name))
-        for tally in tallies:
-            tally.add(batch, table)
-        for role, levels in keys.items():
-            codes[role].append(levels.codes(batch.frame[levels.column], batch.decimal))
-        if found["episode"]:
-            identifiers.add(batch.frame, codes["episode"][-1])
-        if times:
-            bad_times += int(times.add(batch.frame[times.column], batch.decimal).wrong.sum())
-        else:
-            copies.add(batch.frame)
-        if found["terminal"]:
-            flags = cells.flags(batch.frame[found["terminal"]], batch.decimal)
-            bad_ends += int(flags.wrong.sum())
-            ends.append(flags.values > 0)
-        rows.append(batch.rows)
-    joined = {role: np.concatenate(parts) for role, parts in codes.items()}
-    lines = np.concatenate(rows)
-
-    def where(index: int) -> str:
-        return _place(table, next(name for start, name in reversed(files) if start <= index), lines[index])
-
-    action = next((tally for tally in tallies if tally.name == found["action"]), None)
-    return {
-        "description": table.description,
-        "row": table.row,
-        "rows": tallies[0].rows,
-        "roles": found,
-        "guessed": [role for role, name in found.items() if name and not said[role]],
-        "columns": [
-            tally.facts(
-                numeric[tally.name],
-                tally.name in named or not (numeric[tally.name] or tally.name in (found["time"], found["terminal"])),
-            )
-            for tally in tallies
-        ],
-        "copies": None if times else _copies(copies, where),
-        "identifiers": identifiers.found(_group_of(joined, len(identifiers.known))),
-        "actions": None if action is None or action.counts is None else _balance(action.counts),
-        "fractions": bool(action and action.counts and any(map(is_fraction, action.counts))),
-        "bad times": bad_times,
-        "bad ends": bad_ends,
-        "episodes": _episodes(joined, None if bad_times or not times else times.all(), ends, where),
-    }
+def _hashes(column: pl.Series) -> np.ndarray:
+    return (column.cast(pl.String) if values.is_text(column) else column).hash(seed=1).to_numpy()
 
 
-def _place(table: Table, name: str, row: int) -> str:
-    """Where a row stands; the file is named where there are several."""
-    return f"{Path(name).name}, {table.row} {row}" if table.files > 1 else f"{table.row} {row}"
+class Copies:
+    """Rows that are the same in every column, found by a hash of each row."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+        self.rows = 0
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Keep the hashes of a batch, unless there are too many rows."""
+        self.rows += frame.height
+        if self.rows > MOST_ROWS:
+            self.parts = []
+            return
+        total = np.zeros(frame.height, np.uint64)
+        for column in frame.iter_columns():
+            if not values.has_no_text(column):
+                total = total * np.uint64(0x9E3779B97F4A7C15) + _hashes(column)
+        self.parts.append(total)
+
+    def found(self) -> tuple[int, int] | None:
+        """(how many rows are copies of an earlier row, the first of them); None if there are too many rows to count."""
+        if self.rows > MOST_ROWS or not self.parts:
+            return None
+        hashes = np.concatenate(self.parts)
+        ascending = np.sort(hashes)
+        again = ascending[1:] == ascending[:-1]
+        if not again.any():
+            return 0, -1
+        order = np.argsort(hashes, kind="stable")  # of equals the earlier comes first
+        return int(again.sum()), int(order[1:][again].min())
 
 
-def _listed(roles: Roles, action: str | None) -> dict[str, tuple[str, ...]]:
-    """The names that a schema lists, by column: what looks missing and is listed is not."""
-    if not roles.schema:
-        return {}
-    levels = {column.name: column.levels for column in roles.schema.columns if column.kind != "number"}
-    return {**levels, action: roles.schema.actions} if action else levels
+class Identifiers:
+    """Columns with one value per episode, and with another value in nearly every episode."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.first = {name: np.zeros(0, np.uint64) for name in names}  # by episode, the hash of its value
+        self.known = np.zeros(0, bool)
+        self.looked = 0  # how many episodes there were when values were last counted
+
+    def add(self, frame: pl.DataFrame, episodes: np.ndarray) -> None:
+        """Keep a batch; forget a column that changes within an episode or often repeats, for it is no identifier."""
+        rows = np.flatnonzero(episodes >= 0)
+        codes = episodes[rows]
+        more = max(int(codes.max(initial=-1)) + 1 - len(self.known), 0)
+        self.known = np.append(self.known, np.zeros(more, bool))
+        new = ~self.known[codes]
+        known = self.known.copy()
+        known[codes] = True
+        count = int(known.sum())
+        look = count >= 2 * self.looked
+        self.looked = count if look else self.looked
+        for name, before in list(self.first.items()):
+            if values.has_no_text(frame[name]):
+                del self.first[name]
+                continue
+            hashes, first = _hashes(frame[name])[rows], np.append(before, np.zeros(more, np.uint64))
+            first[codes[new]] = hashes[new]
+            self.first[name] = first
+            if (first[codes] != hashes).any() or (look and len(np.unique(first[known])) * 10 < count):
+                del self.first[name]
+        self.known = known
+
+    def judged(self, name: str, groups: np.ndarray | None) -> tuple[bool, bool] | None:
+        """(whether nearly every episode or group has its own value, whether there are many values); None if forgotten.
+
+        groups: [episodes] the number of the group of each.
+        """
+        if name not in self.first:
+            return None
+        hashes, episodes = self.first[name][self.known], int(self.known.sum())
+        distinct = len(np.unique(hashes))
+        own = episodes >= FEW_UNITS and distinct >= NEARLY * episodes
+        if groups is not None and not own:
+            owners = groups[self.known]
+            several = len(np.unique(owners))
+            pairs = len(np.unique(np.stack([owners.astype(np.uint64), hashes]), axis=1).T)
+            own = several >= FEW_UNITS and distinct >= NEARLY * several and pairs * NEARLY <= several
+        return own, distinct >= max(20, episodes // 10)
 
 
-def _copies(copies: Copies, where: Callable[[int], str]) -> dict[str, Any]:
-    found = copies.found()
-    return {"count": found and found[0], "first": where(found[1]) if found and found[0] else None}
+class Survey:
+    """Everything that `check` counts in a table beside what reading counts."""
 
+    def __init__(
+        self, names: Sequence[str], roles: Mapping[str, str | None], known: Mapping[str, Collection[str]]
+    ) -> None:
+        self.episode, self.rows = roles["episode"], 0
+        self.tallies = {name: Tally(name, known.get(name, ())) for name in names}
+        free = [name for name in names if name not in roles.values()]
+        self.identifiers = Identifiers(free if self.episode else [])
+        self.copies = None if roles["time"] else Copies()  # two rows at one time are a problem of their own
 
-def _group_of(codes: dict[str, np.ndarray], episodes: int) -> np.ndarray | None:
-    """[episodes] the number of the group of each."""
-    if "group" not in codes or "episode" not in codes:
-        return None
-    groups, there = np.zeros(episodes, np.int64), codes["episode"] >= 0
-    groups[codes["episode"][there]] = codes["group"][there]
-    return groups
-
-
-def _balance(counts: Counter[str]) -> dict[str, int]:
-    return {name: counts[name] for name in cells.in_order(dict(counts))}
-
-
-def _episodes(
-    codes: dict[str, np.ndarray], time: np.ndarray | None, ends: Sequence[np.ndarray], where: Callable[[int], str]
-) -> dict[str, Any] | None:
-    """Lengths of the episodes, and whether their rows are together, in order and at different times."""
-    if "episode" not in codes:
-        return None
-    episode = codes["episode"]
-    lengths = np.bincount(episode[episode >= 0])
-    if not len(lengths):
-        return None
-    facts: dict[str, Any] = {
-        "count": len(lengths),
-        "shortest": int(lengths.min()),
-        "median": float(np.median(lengths)),
-        "longest": int(lengths.max()),
-        "of one step": int((lengths == 1).sum()),
-        "apart": bool((np.diff(episode) != 0).sum() + 1 > len(np.unique(episode))),
-        **{"out of order": 0, "twice": 0, "after the end": 0, "torn groups": 0},
-    }
-    order = np.argsort(episode, kind="stable")
-    if time is not None:
-        late, same = time[order], episode[order][1:] == episode[order][:-1]
-        facts["out of order"] = int(((late[1:] < late[:-1]) & same).sum())
-        order = np.lexsort((time, episode))
-        sorted_time, same = time[order], episode[order][1:] == episode[order][:-1]
-        twice = (sorted_time[1:] == sorted_time[:-1]) & same
-        facts["twice"] = int(twice.sum())
-        if twice.any():
-            place = int(np.argmax(twice))
-            facts["twice at"] = [where(row) for row in sorted((int(order[place]), int(order[place + 1])))]
-    same = episode[order][1:] == episode[order][:-1]
-    if len(ends):
-        facts["after the end"] = int((np.concatenate(ends)[order][:-1] & same).sum())
-    if "group" in codes:
-        group = codes["group"][order]
-        facts["torn groups"] = int(((group[1:] != group[:-1]) & same).sum())
-    return facts
-
-
-def guess(said: dict[str, str | None], batch: Batch, table: Table) -> dict[str, str | None]:
-    """The roles that were said, and for the rest the column whose name and content fit best, if any."""
-    found = dict(said)
-    for role in ("action", "episode", "time", "terminal", "group"):
-        if found[role] is None:
-            taken = {name for name in found.values() if name}
-            free = [name for name in table.names if name not in taken]
-            found[role] = next(
-                (n for word in NAMES[role].split() for n in _called(word, free) if _fits(role, n, batch, table)), None
-            )
-    if not found["episode"]:
-        found["time"] = said["time"]
-    return found
-
-
-def _called(word: str, names: Sequence[str]) -> list[str]:
-    """The columns in whose name a word stands; those that are the word come first."""
-    parts = {name: re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()) for name in names}
-    return sorted((name for name in names if word in parts[name]), key=lambda name: len(parts[name]))
-
-
-def _fits(role: str, name: str, batch: Batch, table: Table) -> bool:
-    column = batch.frame[name]
-    if cells.has_no_text(column):
-        return False
-    distinct = [cells.label(cell, batch.decimal) for cell in column.cast(pl.String).unique().to_list()]
-    known = [cell for cell in distinct if cell is not None]
-    if role == "terminal":
-        return not cells.flags(column, batch.decimal).wrong.any()
-    if role == "time":
-        return not Times(name).add(column, batch.decimal).wrong.any()
-    if role == "action":
-        return len(known) <= FEW and not any(map(is_fraction, known))
-    return len(known) < len(column) and not any(map(is_fraction, known))
+    def add(self, batch: Batch, codes: Mapping[str, np.ndarray]) -> None:
+        """Count a batch; `codes` are the numbers of its names, by column."""
+        self.rows += len(batch.rows)
+        for tally in self.tallies.values():
+            tally.add(batch)
+        if self.episode and self.episode in codes:
+            self.identifiers.add(batch.frame, codes[self.episode])
+        if self.copies:
+            self.copies.add(batch.frame)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,11 @@ class Batch(NamedTuple):
     rows: np.ndarray  # [n] the line of a text file, or the row from 1
     name: str  # of the file
     decimal: str = "."  # the decimal sign of the file
+    numbering: str = "row"  # what `rows` counts: "line" or "row"
+
+    def at(self, index: int | np.integer) -> dict[str, Any]:
+        """Where a row stands, for a problem."""
+        return {"file": self.name, "row": int(self.rows[index]), "numbering": self.numbering}
 
 
 @dataclass(frozen=True)
@@ -32,9 +37,7 @@ class Table:
 
     names: tuple[str, ...]
     batches: Callable[[], Iterator[Batch]]
-    row: str  # what a row number counts: "line" or "row"
     description: str = ""
-    files: int = 1
 
 
 def of_frame(frame: pl.LazyFrame, name: str, description: str) -> Table:
@@ -50,7 +53,7 @@ def of_frame(frame: pl.LazyFrame, name: str, description: str) -> Table:
             part = frame.slice(start, step).collect()
             yield Batch(part, np.arange(start + 1, start + 1 + part.height), name)
 
-    return Table(names, batches, "row", description)
+    return Table(names, batches, description)
 
 
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -45,10 +45,10 @@ def table(path: Path) -> Table:
                 first = False
             frame, rows = _split(block, dialect.delimiter, names, line)
             if len(rows):
-                yield Batch(frame, rows, str(path), dialect.decimal)
+                yield Batch(frame, rows, str(path), dialect.decimal, "line")
             line += lines
 
-    return Table(names, batches, "line", dialect.words)
+    return Table(names, batches, dialect.words)
 
 
 def _opened(path: Path) -> BinaryIO:

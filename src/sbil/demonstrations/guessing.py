@@ -1,0 +1,60 @@
+"""Which column has which role, guessed by its name and by what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
+
+from sbil.demonstrations import values
+from sbil.demonstrations.roles import words_in
+from sbil.demonstrations.rules import is_fraction
+from sbil.demonstrations.table import Batch
+
+FEW = 50  # an action has at most so many different values
+# The words in the names of columns of each role, the likeliest first. The roles are guessed in this order.
+WORDS = {
+    "action": "action treatment treat decision choice label target act class y a",
+    "episode": "episode stay icustay trajectory traj admission hadm encounter visit session case patient subject id",
+    "time": "time timestamp datetime charttime step timestep date hour hours day minute t",
+    "truncated": "truncated truncation",
+    "terminal": "terminal terminated done ended end last",
+    "group": "patient subject person user",
+}
+ONLY_TERMINAL = "terminal terminated"  # where a table has `truncated`, `done` often means either end
+
+
+def guess(said: Mapping[str, str | None], batch: Batch) -> dict[str, str | None]:
+    """The roles that a person gave; for each other role the column whose name and cells fit best, if there is one."""
+    found = dict(said)
+    for role, words in WORDS.items():
+        if found[role] is None:
+            taken = {name for name in found.values() if name}
+            free = [name for name in batch.frame.columns if name not in taken]
+            words = ONLY_TERMINAL if role == "terminal" and found["truncated"] else words
+            found[role] = next((name for name in _called(words, free) if _fits(role, name, batch)), None)
+    if not found["episode"]:
+        found["time"] = said["time"]
+    return found
+
+
+def _called(words: str, names: Sequence[str]) -> Iterator[str]:
+    """The columns with one of these words in their names; for each word, names of few words come first."""
+    parts = {name: words_in(name) for name in names}
+    for word in words.split():
+        yield from sorted((name for name in names if word in parts[name]), key=lambda name: len(parts[name]))
+
+
+def _fits(role: str, name: str, batch: Batch) -> bool:
+    """Whether the first cells of a column can have a role."""
+    column = batch.frame[name]
+    if values.has_no_text(column):
+        return False
+    if role in ("terminal", "truncated"):
+        return not values.flags(column, batch.decimal).wrong.any()
+    if role == "time":
+        return not values.Times(name).add(column, batch.decimal).wrong.any()
+    distinct = [values.label(cell, batch.decimal) for cell in column.cast(pl.String).unique().to_list()]
+    known = [cell for cell in distinct if cell is not None]
+    enough = len(known) <= FEW if role == "action" else len(known) < len(column)
+    return enough and not any(map(is_fraction, known))

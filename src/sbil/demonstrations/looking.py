@@ -1,0 +1,134 @@
+"""What the reader process does for `check`: one pass over a table, every rule, and the facts that a person sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sbil.demonstrations import quality, rules
+from sbil.demonstrations.checking import SMALL, Check, ColumnFacts, EpisodeFacts
+from sbil.demonstrations.columns import Gathered, Gathering
+from sbil.demonstrations.excluding import without
+from sbil.demonstrations.guessing import guess
+from sbil.demonstrations.problems import Problem, Problems
+from sbil.demonstrations.roles import Roles, require
+from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, wanted
+from sbil.demonstrations.schema import ROLES, Schema
+from sbil.demonstrations.survey import Survey
+from sbil.demonstrations.table import Table
+from sbil.demonstrations.values import in_order
+from sbil.errors import UserError
+
+UNSOUND = ("not a time", "no text", "too many names")  # where these are found, the order of the rows is not known
+
+
+def look(table: Table, roles: Roles, folder: Path, exclude: Sequence[str] = ()) -> Check:
+    """Look through a table, without the episodes to `exclude`; roles that were not given are guessed."""
+    first, batches = begin(table)
+    said = {role: roles.said(role) for role in ROLES}
+    for role, name in said.items():
+        require(name, table.names, role)
+    found = guess(said, first)
+    problems = Problems(raising=False)
+    numeric = {name: looks_numeric(first, name) for name in table.names}
+    schema = _planned(roles, found, numeric, problems)
+    survey = Survey(table.names, found, _known(roles, found["action"]))
+    gathering = Gathering(schema, wanted(schema), folder, problems, keep_numbers=False) if schema else None
+    for batch in without(batches, found["episode"], exclude) if exclude else batches:
+        survey.add(batch, gathering.add(batch) if gathering else {})
+    read = gathering.finish() if gathering else None
+    if read and schema:
+        _judge(read, schema, problems)
+    lengths = _lengths(read, found["episode"])
+    columns = _columns(survey, found, schema, read, numeric)
+    guessed = tuple(role for role, name in found.items() if name and not said[role])
+    seen = quality.Look(survey.rows, found, guessed, columns, survey, read, lengths)
+    problems.add(quality.of_table(seen))
+    return Check(
+        source="",
+        description=table.description,
+        rows=survey.rows,
+        roles=found,
+        guessed=guessed,
+        columns=columns,
+        episodes=_episodes(lengths),
+        actions=_balance(seen.actions),
+        problems=problems.sorted(),
+    )
+
+
+def _planned(
+    roles: Roles, found: Mapping[str, str | None], numeric: Mapping[str, bool], problems: Problems
+) -> Schema | None:
+    """The schema that reading would use; None if the roles contradict one another, which is a problem."""
+    columns: dict[str, Any] = {**found, "action": found["action"] or ""}
+    try:
+        return replace(roles, **columns).plan(tuple(numeric), numeric)
+    except UserError as error:
+        message, _, remedy = str(error).rstrip(".").partition("; ")
+        problems.add([Problem("roles", "stops", message, remedy or "give other columns")])
+        return None
+
+
+def _known(roles: Roles, action: str | None) -> dict[str, tuple[str, ...]]:
+    """The names that a schema lists, by column: a listed name is not missing, whatever it looks like."""
+    if not roles.schema:
+        return {}
+    return {**roles.schema.levels, **({action: roles.schema.actions} if action else {})}
+
+
+def _judge(read: Gathered, schema: Schema, problems: Problems) -> None:
+    """Apply the rules of reading to a whole table."""
+    problems.add(rules.of_columns(rules.OF_COLUMNS, read, schema))
+    if any(rule in UNSOUND for rule, _ in problems.found):
+        return
+    gaps = schema.missing == "drop" or any(name in read.missing for name in schema.roles.values())
+    kept = complete(read) if gaps else None
+    if kept is None or len(kept):
+        problems.add(rules.of_rows(read, schema, ordered(read, schema, kept)))
+
+
+def _lengths(read: Gathered | None, episode: str | None) -> np.ndarray | None:
+    """[episodes] how many rows each has."""
+    if read is None or episode not in read.codes:
+        return None
+    codes = np.asarray(read.codes[episode])
+    lengths = np.bincount(codes[codes >= 0])
+    return lengths[lengths > 0] if len(lengths) else None
+
+
+def _episodes(lengths: np.ndarray | None) -> EpisodeFacts | None:
+    if lengths is None:
+        return None
+    single = int((lengths == 1).sum())
+    return EpisodeFacts(len(lengths), int(lengths.min()), float(np.median(lengths)), int(lengths.max()), single)
+
+
+def _columns(
+    survey: Survey,
+    found: Mapping[str, str | None],
+    schema: Schema | None,
+    read: Gathered | None,
+    numeric: Mapping[str, bool],
+) -> tuple[ColumnFacts, ...]:
+    """The facts of every column."""
+    observed = schema.columns if schema else ()
+    role_of = {column.name: "observation" if column.kind == "number" else str(column.kind) for column in observed}
+    role_of |= {name: role for role, name in found.items() if name}
+    read_as_names = ("episode", "group", "action", "category", "one-hot")
+    facts = []
+    for name, tally in survey.tallies.items():
+        role = role_of.get(name, "left out")
+        missing = read.missing.get(name, 0) if read and name in role_of else None
+        named = role in read_as_names or (role == "left out" and not numeric[name])
+        facts.append(tally.facts(role, numeric[name], named, missing))
+    return tuple(facts)
+
+
+def _balance(actions: Mapping[str, int]) -> dict[str, Any]:
+    """Rows by action, small counts without their number."""
+    return {name: actions[name] if actions[name] >= SMALL else f"< {SMALL}" for name in in_order(dict(actions))}
