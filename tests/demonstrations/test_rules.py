@@ -5,11 +5,11 @@ import io
 import numpy as np
 import polars as pl
 import pytest
+from tables import GOOD, ROLES, in_process
 from test_malformed import BYTES, LISTED, MEANING, TYPES, frame
 
 from sbil.demonstrations import Demonstrations, check, read, read_observations, reader_process, save
 from sbil.errors import UserError
-from tables import GOOD, ROLES, in_process
 
 
 @pytest.fixture(autouse=True)
