@@ -296,35 +296,19 @@ def make_dataset(
     capacity: int | None = None,
     standardisation: Standardisation | None = None,
 ) -> Dataset:
-    """Return the dataset of R runs: the pool once, and the rows of each run stacked along a leading axis.
+    """Make the dataset of R runs: the pool once, and the rows of each run stacked along a leading axis.
 
-    draws: for each run the trajectories with decisions that it may use. Without draws there is one run with all
-        trajectories and no leading axis.
-    unlabelled: for each run the trajectories that give states without decisions. A state with a used decision is not
-        among them.
+    draws: for each run, the trajectories whose decisions it may use. Without them there is one run with all
+        trajectories, and no leading axis.
+    unlabelled: for each run, the trajectories whose states it may use, but no decision. A state whose decision is used
+        is left out.
     thin_unlabelled: keep every k-th unlabelled state.
     capacity: the padded number of labelled rows (default: what the largest draw needs). Datasets of equal
         capacity share one compiled program.
     standardisation: what is done to every state (default: nothing).
     """
-    if draws is None:
-        if unlabelled is not None:
-            raise UserError("unlabelled trajectories need draws beside them; give both, one list per run.")
-        whole = make_dataset(
-            demonstrations,
-            [np.arange(len(demonstrations))],
-            thin=thin,
-            thin_offset=thin_offset,
-            capacity=capacity,
-            standardisation=standardisation,
-        )
-        return Dataset(whole.pool, *(Rows(r.indices[0], r.size[0]) for r in (whole.labelled, whole.unlabelled)))
-    if not draws or (unlabelled is not None and len(unlabelled) != len(draws)):
-        given = 0 if unlabelled is None else len(unlabelled)
-        raise UserError(f"{len(draws)} draws and {given} lists of unlabelled trajectories; give one of each per run.")
-    for draw in (*draws, *(unlabelled or ())):
-        if len(draw) and not 0 <= np.min(draw) <= np.max(draw) < len(demonstrations):
-            raise UserError(f"a draw names a trajectory that is not among the {len(demonstrations)} there are.")
+    runs = [np.arange(len(demonstrations))] if draws is None else draws
+    _check_draws(runs, unlabelled, len(demonstrations), alone=draws is None)
     lengths = demonstrations.lengths
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
     first, first_state = np.cumsum(lengths) - lengths, np.cumsum(visited) - visited
@@ -336,15 +320,29 @@ def make_dataset(
         return first_state[trajectory] + np.arange(0, visited[trajectory], thin_unlabelled)
 
     pool = make_pool(demonstrations, standardisation)
-    nothing: list[np.ndarray] = [np.array([], int)] * len(draws)
-    decided, shown = _rows(steps, draws), _rows(states, unlabelled or nothing)
+    nothing: list[np.ndarray] = [np.array([], int)] * len(runs)
+    decided, shown = _rows(steps, runs), _rows(states, unlabelled or nothing)
     row = np.asarray(pool.row)
     others = [some[~np.isin(some, row[own])] if len(some) else some for some, own in zip(shown, decided, strict=True)]
     labelled, rest = padded(decided, capacity), padded(others, max(map(len, shown)))
     if not labelled.size.min():
         many = demonstrations.words[1]
         raise UserError(f"a draw keeps no step at thin {thin}, offset {thin_offset}; its {many} are shorter.")
+    if draws is None:
+        labelled, rest = (Rows(rows.indices[0], rows.size[0]) for rows in (labelled, rest))
     return Dataset(pool, labelled, rest)
+
+
+def _check_draws(draws: list[np.ndarray], unlabelled: list[np.ndarray] | None, count: int, alone: bool) -> None:
+    """Refuse draws that do not fit the unlabelled trajectories or name a trajectory that does not exist."""
+    if alone and unlabelled is not None:
+        raise UserError("unlabelled trajectories need draws beside them; give one list of each per run.")
+    given = 0 if unlabelled is None else len(unlabelled)
+    if not draws or (unlabelled is not None and given != len(draws)):
+        raise UserError(f"{len(draws)} draws and {given} lists of unlabelled trajectories; give one of each per run.")
+    for draw in (*draws, *(unlabelled or ())):
+        if len(draw) and not 0 <= np.min(draw) <= np.max(draw) < count:
+            raise UserError(f"a draw names a trajectory that is not among the {count} there are.")
 
 
 def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_offset: int = 0) -> int:

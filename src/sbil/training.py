@@ -29,6 +29,7 @@ LARGEST_WEIGHT = 1e6  # a run with a larger weight counts as diverged
 LEAST_BATCH = 64  # rows: the least that memory is planned for
 
 Make = Callable[[Spec, Any], Algorithm]
+History = list[dict[str, np.ndarray]]  # the metrics of each chunk, [R]
 
 
 def train_one(algorithm: Algorithm, updates: int, key: PRNGKeyArray, dataset: Dataset) -> tuple[Any, Metrics]:
@@ -111,14 +112,11 @@ def train_many(
     dataset: as from `make_dataset` with R draws; the pool is shared.
     keys: [R], one per run.
     watch: called after every chunk of updates, for progress bars and metric files.
-    checkpoint: the file that keeps the state from time to time, so that interrupted training continues.
+    checkpoint: a file to which the state is written from time to time, and from which interrupted training goes on.
     chunk: updates between two reports to the host (default 500).
     """
     runs, chunk = len(keys), chunk or CHUNK
-    if updates < 1:
-        raise UserError(f"updates must be a whole number from 1. Got {updates}.")
-    if len(dataset.labelled.size) != runs:
-        raise UserError(f"{runs} keys for {len(dataset.labelled.size)} draws; give one key per draw.")
+    _check_runs(updates, runs, len(dataset.labelled.size))
     started = time.perf_counter()
     rows = (per_run(config, runs), keys, dataset.labelled, dataset.unlabelled)
     args = devices.spread(rows, runs)
@@ -126,11 +124,7 @@ def train_many(
     mesh = devices.over_runs(runs)
     limits = make(spec, config).limits
     states = _init_program(make, spec, mesh)(*args, pool)
-    done, history, diverged_at = 0, list[dict[str, np.ndarray]](), np.full(runs, -1)
-    if checkpoint and (saved := checkpoint.load(states)):
-        done, states = saved.done, devices.spread(saved.tree, len(jax.tree.leaves(saved.tree)[0]))
-        history = [_arrays(metrics) for metrics in saved.notes["history"]]
-        diverged_at = np.array(saved.notes["diverged_at"])
+    done, states, history, diverged_at = _resumed(checkpoint, states, runs)
     while done < updates:
         length = min(chunk, updates - done)
         states, means = _chunk_program(make, spec, mesh, length)(*args, pool, states, jnp.int32(done))
@@ -138,8 +132,7 @@ def train_many(
         history.append({name: np.asarray(values)[:runs] for name, values in means.items()})
         diverged_at[(diverged_at < 0) & has_diverged(history[-1], limits)] = done
         if checkpoint and checkpoint.due() and done < updates:
-            notes = {"history": [_lists(metrics) for metrics in history], "diverged_at": diverged_at.tolist()}
-            checkpoint.save(done, states, notes)
+            checkpoint.save(done, states, _notes(history, diverged_at))
         if watch:
             watch(Report(done, updates, history[-1], diverged_at >= 0))
     states = devices.gather(states, runs)
@@ -154,12 +147,28 @@ def train_many(
     )
 
 
-def _lists(metrics: dict[str, np.ndarray]) -> dict[str, list[float]]:
-    return {name: values.tolist() for name, values in metrics.items()}
+def _check_runs(updates: int, runs: int, draws: int) -> None:
+    if updates < 1:
+        raise UserError(f"updates must be a whole number from 1. Got {updates}.")
+    if draws != runs:
+        raise UserError(f"{runs} keys for {draws} draws; give one key per draw.")
 
 
-def _arrays(metrics: dict[str, list[float]]) -> dict[str, np.ndarray]:
-    return {name: np.array(values, np.float32) for name, values in metrics.items()}
+def _notes(history: History, diverged_at: np.ndarray) -> dict[str, Any]:
+    """What a checkpoint keeps beside the states, as values that JSON can hold."""
+    plain = [{name: values.tolist() for name, values in metrics.items()} for metrics in history]
+    return {"history": plain, "diverged_at": diverged_at.tolist()}
+
+
+def _resumed(checkpoint: Checkpoint | None, states: Any, runs: int) -> tuple[int, Any, History, np.ndarray]:
+    """(updates done, states, metrics of each chunk, diverged_at) of the checkpoint; without one, of the beginning."""
+    saved = checkpoint.load(states) if checkpoint else None
+    if saved is None:
+        return 0, states, [], np.full(runs, -1)
+    states = devices.spread(saved.tree, len(jax.tree.leaves(saved.tree)[0]))
+    kept = saved.notes["history"]
+    history = [{name: np.array(values, np.float32) for name, values in metrics.items()} for metrics in kept]
+    return saved.done, states, history, np.array(saved.notes["diverged_at"])
 
 
 def has_diverged(metrics: dict[str, np.ndarray], limits: Mapping[str, float]) -> np.ndarray:

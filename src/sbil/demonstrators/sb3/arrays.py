@@ -59,20 +59,8 @@ def _tensor(name: str, value: Any, archive: Archive, root: str, order: str) -> n
     if not known or not isinstance(value.arguments, tuple) or len(value.arguments) < 4:
         raise UserError(f"policy.pth: '{name}' is not a plain tensor; refused.")
     storage, offset, shape, strides = value.arguments[:4]
-    identity = storage.identity if isinstance(storage, Stored) else None
-    if not (isinstance(identity, tuple) and len(identity) == 5 and identity[0] == "storage"):
-        raise UserError(f"policy.pth: '{name}' says nowhere where its numbers lie; refused.")
-    kind, key, count = identity[1], identity[2], identity[4]
-    if not isinstance(kind, Name) or kind.module != "torch" or kind.name not in STORAGES:
-        raise UserError(f"policy.pth: '{name}' does not hold floating point numbers; refused.")
-    if f"{root}data/{key}" not in archive.names:
-        raise UserError(f"policy.pth: the numbers of '{name}' are missing; it is incomplete.")
-    numbers = np.frombuffer(archive[f"{root}data/{key}"], np.dtype(order + STORAGES[kind.name]))
-    fits = _wholes((offset, count)) and _wholes(shape) and _wholes(strides) and len(shape) == len(strides) <= 4
-    if fits:
-        last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
-        fits = len(numbers) == count and 0 < math.prod(shape) <= count and last < count
-    if not fits:
+    numbers, count = _numbers(name, storage, archive, root, order)
+    if len(numbers) != count or not _inside(offset, shape, strides, count):
         raise UserError(f"policy.pth: '{name}' declares a shape that its bytes do not fill.")
     steps = [stride * numbers.itemsize for stride in strides]
     with np.errstate(over="ignore"):
@@ -82,35 +70,60 @@ def _tensor(name: str, value: Any, archive: Archive, root: str, order: str) -> n
     return array
 
 
+def _numbers(name: str, storage: Any, archive: Archive, root: str, order: str) -> tuple[np.ndarray, Any]:
+    """The numbers that a tensor is a view of, and how many it says there are."""
+    identity = storage.identity if isinstance(storage, Stored) else None
+    if not (isinstance(identity, tuple) and len(identity) == 5 and identity[0] == "storage"):
+        raise UserError(f"policy.pth: '{name}' does not say where its numbers lie; refused.")
+    _, kind, key, _, count = identity
+    if not isinstance(kind, Name) or kind.module != "torch" or kind.name not in STORAGES:
+        raise UserError(f"policy.pth: '{name}' does not hold floating point numbers; refused.")
+    if f"{root}data/{key}" not in archive.names:
+        raise UserError(f"policy.pth: the numbers of '{name}' are missing; it is incomplete.")
+    return np.frombuffer(archive[f"{root}data/{key}"], np.dtype(order + STORAGES[kind.name])), count
+
+
+def _inside(offset: Any, shape: Any, strides: Any, count: Any) -> bool:
+    """Whether a view lies inside an array of `count` numbers."""
+    if not (_wholes((offset, count)) and _wholes(shape) and _wholes(strides)):
+        return False
+    if len(shape) != len(strides) or len(shape) > 4:
+        return False
+    last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+    return 0 < math.prod(shape) <= count and bool(last < count)
+
+
 def _wholes(numbers: Any) -> bool:
     """Whether these are whole numbers from 0, none beyond what an array can have."""
     return isinstance(numbers, tuple) and all(type(number) is int and 0 <= number < 1 << 40 for number in numbers)
 
 
 def numpy_array(value: Any, what: str) -> np.ndarray:
-    """A NumPy array of float32 or float64 that a pickle would make."""
-    refusal = UserError(f"{what} is not an array of finite numbers; refused.")
-    if not isinstance(value, Made) or not isinstance(value.what, Name):
-        raise refusal
-    if value.what in [Name(module, "_reconstruct") for module in MULTIARRAY]:
-        parts, places = value.state, (1, 2, 4)  # version, shape, type, whether by columns, bytes
-    elif value.what in [Name(module, "_frombuffer") for module in NUMERIC]:
-        parts, places = value.arguments, (2, 1, 0)  # bytes, type, shape, order
-    else:
-        raise refusal
-    if not isinstance(parts, tuple) or len(parts) <= max(places):
-        raise refusal
-    shape, dtype, content = (parts[place] for place in places)
-    # Of one axis, so that the order of rows and columns is all the same.
+    """A NumPy array of float32 or float64 that a pickle would make. It has one axis, so the order does not matter."""
+    shape, dtype, content = _parts(value)
     number = _dtype(dtype)
-    if number is None or not isinstance(content, bytes | bytearray) or not _wholes(shape) or len(shape) != 1:
-        raise refusal
-    if shape[0] * number.itemsize != len(content):
-        raise refusal
+    bytes_of_one_axis = isinstance(content, bytes | bytearray) and _wholes(shape) and len(shape) == 1
+    if number is None or not bytes_of_one_axis or shape[0] * number.itemsize != len(content):
+        raise UserError(f"{what} is not an array of finite numbers; refused.")
     array = np.frombuffer(content, number).astype(np.float64)
     if not np.isfinite(array).all():
-        raise refusal
+        raise UserError(f"{what} is not an array of finite numbers; refused.")
     return array
+
+
+def _parts(value: Any) -> tuple[Any, Any, Any]:
+    """(shape, type, bytes) of an array that a pickle would make; three times None if it would make something else."""
+    name = value.what if isinstance(value, Made) else None
+    if name in [Name(module, "_reconstruct") for module in MULTIARRAY]:
+        parts, places = value.state, (1, 2, 4)  # version, shape, type, whether by columns, bytes
+    elif name in [Name(module, "_frombuffer") for module in NUMERIC]:
+        parts, places = value.arguments, (2, 1, 0)  # bytes, type, shape, order
+    else:
+        return None, None, None
+    if not isinstance(parts, tuple) or len(parts) <= max(places):
+        return None, None, None
+    shape, dtype, content = (parts[place] for place in places)
+    return shape, dtype, content
 
 
 def _dtype(value: Any) -> np.dtype[Any] | None:

@@ -7,13 +7,13 @@ result takes from it the few things that are known and refuses the rest.
 
 import pickletools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sbil.errors import UserError
 
 VALUES = {
-    *("NONE", "NEWTRUE", "NEWFALSE"),
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
     *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
@@ -48,86 +48,96 @@ class Made:
 def read(content: bytes) -> Any:
     """What a pickle (of protocol 2 or later) says. Sets are read as lists; what is appended to a Made is left out."""
     try:
-        return _followed(content)
+        return _Machine().follow(content)
     except (ValueError, LookupError, TypeError, OverflowError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(f"a pickle in it is damaged ({type(error).__name__}).") from None
 
 
-def _followed(content: bytes) -> Any:
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[int, Any] = {}
+class _Machine:
+    """The stack, the marks and the memo of a pickle that is followed; each method is a kind of instruction."""
 
-    def since_mark() -> list[Any]:
-        start = marks.pop()
-        taken = stack[start:]
-        del stack[start:]
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.marks: list[int] = []
+        self.memo: dict[int, Any] = {}
+
+    def follow(self, content: bytes) -> Any:
+        """What lies on top of the stack at the end."""
+        for opcode, argument, _ in pickletools.genops(content):
+            if opcode.name == "STOP":
+                return self.stack.pop()
+            if opcode.name not in INSTRUCTIONS:
+                raise UserError(f"a pickle in it uses '{opcode.name}', which is not read here.")
+            INSTRUCTIONS[opcode.name](self, argument)
+        raise ValueError("no end")
+
+    def since_mark(self) -> list[Any]:
+        """Take everything above the last mark from the stack."""
+        start = self.marks.pop()
+        taken = self.stack[start:]
+        del self.stack[start:]
         return taken
 
-    argument: Any
-    for opcode, argument, _ in pickletools.genops(content):
-        match opcode.name:
-            case "PROTO" | "FRAME":
-                pass
-            case "STOP":
-                return stack.pop()
-            case name if name in VALUES:
-                stack.append(CONSTANTS.get(name, argument))
-            case "MARK":
-                marks.append(len(stack))
-            case "POP":
-                stack.pop()
-            case "POP_MARK":
-                since_mark()
-            case name if name in TUPLES:
-                start = len(stack) - TUPLES[name]
-                stack[start:] = [tuple(stack[start:])]
-            case "TUPLE" | "FROZENSET":
-                stack.append(tuple(since_mark()))
-            case "EMPTY_DICT":
-                stack.append({})
-            case "EMPTY_LIST" | "EMPTY_SET":
-                stack.append([])
-            case "APPEND":
-                _append(stack[-2], [stack.pop()])
-            case "APPENDS" | "ADDITEMS":
-                new = since_mark()
-                _append(stack[-1], new)
-            case "SETITEM":
-                value, key = stack.pop(), stack.pop()
-                _set(stack[-1], [key, value])
-            case "SETITEMS":
-                pairs = since_mark()
-                _set(stack[-1], pairs)
-            case "GLOBAL":
-                stack.append(_name(*argument.split(" ")))
-            case "STACK_GLOBAL":
-                name, module = stack.pop(), stack.pop()
-                stack.append(_name(module, name))
-            case "REDUCE" | "NEWOBJ":
-                arguments, what = stack.pop(), stack.pop()
-                stack.append(Made(what, arguments))
-            case "NEWOBJ_EX":
-                named, arguments, what = stack.pop(), stack.pop(), stack.pop()
-                stack.append(Made(what, (arguments, named)))
-            case "BUILD":
-                state = stack.pop()
-                if not isinstance(stack[-1], Made):
-                    raise ValueError("only what was made has a state")
-                stack[-1].state = state
-            case "BINPERSID":
-                stack.append(Stored(stack.pop()))
-            case "BINPUT" | "LONG_BINPUT":
-                memo[argument] = stack[-1]
-            case "MEMOIZE":
-                memo[len(memo)] = stack[-1]
-            case "BINGET" | "LONG_BINGET":
-                stack.append(memo[argument])
-            case unfamiliar:
-                raise UserError(f"a pickle in it uses '{unfamiliar}', which is not read here.")
-    raise ValueError("no end")
+    def take(self, count: int) -> list[Any]:
+        """Take the last `count` from the stack, the lowest first."""
+        return [self.stack.pop() for _ in range(count)][::-1]
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def make(self, what: Any, arguments: Any) -> None:
+        self.stack.append(Made(what, arguments))
+
+    def make_named(self, what: Any, arguments: Any, named: Any) -> None:
+        self.stack.append(Made(what, (arguments, named)))
+
+    def build(self, state: Any) -> None:
+        if not isinstance(self.stack[-1], Made):
+            raise ValueError("only what was made has a state")
+        self.stack[-1].state = state
+
+    def memoize(self, place: int) -> None:
+        self.memo[place] = self.stack[-1]
+
+
+Instruction = Callable[[_Machine, Any], object]
+
+
+def _constant(value: Any) -> Instruction:
+    return lambda m, _: m.push(value)
+
+
+def _tuple_of(count: int) -> Instruction:
+    return lambda m, _: m.push(tuple(m.take(count)))
+
+
+INSTRUCTIONS: dict[str, Instruction] = {
+    **dict.fromkeys(("PROTO", "FRAME"), lambda m, _: None),
+    **dict.fromkeys(VALUES, lambda m, argument: m.push(argument)),
+    **{name: _constant(value) for name, value in CONSTANTS.items()},
+    **{name: _tuple_of(count) for name, count in TUPLES.items()},
+    **dict.fromkeys(("TUPLE", "FROZENSET"), lambda m, _: m.push(tuple(m.since_mark()))),
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda m, _: m.push([])),
+    **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda m, _: _append(m.since_mark(), m.stack[-1])),
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda m, _: m.make(*m.take(2))),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), lambda m, place: m.memoize(place)),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda m, place: m.push(m.memo[place])),
+    "MEMOIZE": lambda m, _: m.memoize(len(m.memo)),
+    "MARK": lambda m, _: m.marks.append(len(m.stack)),
+    "POP": lambda m, _: m.stack.pop(),
+    "POP_MARK": lambda m, _: m.since_mark(),
+    "EMPTY_DICT": lambda m, _: m.push({}),
+    "APPEND": lambda m, _: _append(m.take(1), m.stack[-1]),
+    "SETITEM": lambda m, _: _set(m.take(2), m.stack[-1]),
+    "SETITEMS": lambda m, _: _set(m.since_mark(), m.stack[-1]),
+    "GLOBAL": lambda m, words: m.push(_name(*words.split(" "))),
+    "STACK_GLOBAL": lambda m, _: m.push(_name(*m.take(2))),
+    "NEWOBJ_EX": lambda m, _: m.make_named(*m.take(3)),
+    "BUILD": lambda m, _: m.build(m.stack.pop()),
+    "BINPERSID": lambda m, _: m.push(Stored(m.stack.pop())),
+}
 
 
 def _name(module: str, name: str) -> Name:
@@ -136,14 +146,14 @@ def _name(module: str, name: str) -> Name:
     return Name(module, name)
 
 
-def _append(target: Any, new: list[Any]) -> None:
+def _append(new: list[Any], target: Any) -> None:
     if isinstance(target, list):
         target.extend(new)
     elif not isinstance(target, Made):
         raise TypeError("not a list")
 
 
-def _set(target: Any, pairs: list[Any]) -> None:
+def _set(pairs: list[Any], target: Any) -> None:
     entries = target.items if isinstance(target, Made) else target
     if not isinstance(entries, dict) or len(pairs) % 2:
         raise TypeError("not a dictionary")

@@ -1,7 +1,7 @@
-"""One unit of work: a block of episodes of one policy, stepped together with one forward pass a step."""
+"""One unit of work: a block of episodes of one policy, stepped together, with one forward pass per step."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -82,33 +82,42 @@ def play(
     observations = np.array(first, np.float32)
     _check(layers, observations)
     choose = _Greedy() if greedy else _Sampled(seeds)
-    steps: list[Callable[[int], Any]] = [s.environment.step for s in steppers]
-    limits = [s.limit for s in steppers]
-    totals, terminals = [0.0] * len(first), [False] * len(first)
-    seen = [[row.copy()] for row in observations] if record else []
-    done: list[list[int]] = [[] for _ in first]
-    alive, time = list(range(len(first))), 0
-    while alive:
+    tapes = [_Tape(row) for row in observations] if record else []
+    totals = [0.0] * len(first)
+    alive, time = np.arange(len(first)), 0
+    while len(alive):
         time += 1
         actions = choose(forward(layers, activation, observations), alive, time)
         ended = []
-        for row, (episode, action) in enumerate(zip(alive, actions, strict=True)):
-            observation, reward, terminated, truncated, _ = steps[episode](action)
+        for row, (episode, action) in enumerate(zip(alive.tolist(), actions, strict=True)):
+            environment, limit = steppers[episode]
+            observation, reward, terminated, truncated, _ = environment.step(action)
             observations[row] = observation
             totals[episode] += reward
             if record:
-                seen[episode].append(observations[row].copy())
-                done[episode].append(action)
-            if terminated or truncated or time >= limits[episode]:
-                terminals[episode] = bool(terminated)
+                tapes[episode].note(observations[row], action, terminated)
+            if terminated or truncated or time >= limit:
                 ended.append(row)
         if ended:
-            observations = np.delete(observations, ended, axis=0)
-            gone = set(ended)
-            alive = [episode for row, episode in enumerate(alive) if row not in gone]
-    columns = zip(seen, done, terminals, strict=True) if record else ()
-    recorded = [Recorded(np.array(s), np.array(a, np.int32), terminal) for s, a, terminal in columns]
-    return np.array(totals, np.float64), recorded
+            observations, alive = np.delete(observations, ended, axis=0), np.delete(alive, ended)
+    return np.array(totals, np.float64), [tape.recorded() for tape in tapes]
+
+
+class _Tape:
+    """The record of one episode while it is played."""
+
+    def __init__(self, observation: np.ndarray) -> None:
+        self.seen, self.done, self.terminal = [observation.copy()], list[int](), False
+
+    def note(self, observation: np.ndarray, action: int, terminal: bool) -> None:
+        """Add one step."""
+        self.seen.append(observation.copy())
+        self.done.append(action)
+        self.terminal = bool(terminal)
+
+    def recorded(self) -> Recorded:
+        """The whole episode."""
+        return Recorded(np.array(self.seen), np.array(self.done, np.int32), self.terminal)
 
 
 def _check(layers: Layers, observations: np.ndarray) -> None:
@@ -121,22 +130,22 @@ def _check(layers: Layers, observations: np.ndarray) -> None:
 class _Greedy:
     """The most probable actions."""
 
-    def __call__(self, logits: np.ndarray, alive: Sequence[int], time: int) -> list[int]:
+    def __call__(self, logits: np.ndarray, alive: np.ndarray, time: int) -> list[int]:
         actions: list[int] = logits.argmax(axis=1).tolist()
         return actions
 
 
 class _Sampled:
-    """Actions drawn from softmax(logits); every episode has a stream of its own, one number a step."""
+    """Actions drawn from softmax(logits); every episode has its own stream of random numbers, one per step."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self._streams = [np.random.default_rng([int(seed), STREAM]) for seed in seeds]
         self._numbers = np.empty((len(self._streams), DRAWS))
 
-    def __call__(self, logits: np.ndarray, alive: Sequence[int], time: int) -> list[int]:
+    def __call__(self, logits: np.ndarray, alive: np.ndarray, time: int) -> list[int]:
         column = (time - 1) % DRAWS
         if column == 0:
-            for episode in alive:
+            for episode in alive.tolist():
                 self._streams[episode].random(out=self._numbers[episode])
         weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
         sums = weights.cumsum(axis=1)
