@@ -16,7 +16,7 @@ from hospitals import HEADERS, ORDINARY, Hospital, ward
 
 import shared
 from probes import refusal
-from sbil.clinical.counts import Count, chain, parts, shown, within
+from sbil.clinical.disclosure import Count, chain, parts, shown, within
 from sbil.clinical.mimic3 import extract, extraction
 from sbil.clinical.mimic3.database import Database
 from sbil.clinical.mimic3.extraction import OWN
@@ -552,7 +552,7 @@ def no_stays(source: Path) -> None:
         (empty_file, "LABEVENTS.csv begins with no header"),
         (binary_file, "LABEVENTS.csv begins with no header"),
         (truncated_gzip, "CHARTEVENTS.csv.gz is damaged or incomplete (its gzip stream breaks off); copy it again."),
-        (other_checksum, "CHARTEVENTS.csv.gz is damaged (its checksum is that of another content); copy it again."),
+        (other_checksum, "CHARTEVENTS.csv.gz is damaged (its checksum does not match its content); copy it again."),
         (no_gzip, "CHARTEVENTS.csv.gz is damaged or incomplete; copy it again."),
         (truncated_row, "CHARTEVENTS.csv: line 13 is not a whole row of the table; the file is damaged or incomplete"),
         (open_quote, "CHARTEVENTS.csv: line 13 is not a whole row of the table; the file is damaged or incomplete"),
@@ -614,7 +614,7 @@ def test_numbers_of_rows_that_are_not_the_official_ones_are_refused(hospital, tm
             ({"threads": threads}, f"--threads must be a whole number from 1 to 1024, not {threads}.")
             for threads in (-3, 0, 1025)
         ),
-        ({"out": "demos.csv"}, "name the file something.parquet"),
+        ({"out": "demos.csv"}, "choose a name that ends with .parquet"),
         ({"out": "there.parquet"}, "there.parquet exists already"),
         ({"source": "nowhere"}, "nowhere is not a folder"),
     ],

@@ -4,12 +4,12 @@ A record is a text of lines "HH:MM,parameter,value" over the first 48 hours of a
 equal length, each one decision:
 
     action:  ventilated, if mechanical ventilation was charted (MechVent) within the window, else not ventilated.
-    state:   what was charted before the window began: of each of 36 series the last value and the hours since, and
-             age, sex, height and the kind of the ICU as noted on admission.
+    state:   what was charted before the window began: for each of 36 series the last value and the hours since then;
+             and age, sex, height and the kind of the ICU as noted on admission.
 
-A stay's windows end with the last thing charted in it. A value outside the limits of physionet2012.csv is removed. Of a
-series not charted yet the value is the normal one of that file, a constant, and the hours are 48: nothing is learned
-from other stays, so a split of the table into training and held-out stays is clean.
+The windows of a stay end with its last entry. A value outside the limits of physionet2012.csv is removed. Until a
+series is charted, its value is the normal one of that file, a constant, and its hours are 48. So no stay influences
+another, and a split of the table into training and held-out stays is clean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import math
 import re
 from collections import Counter
@@ -31,7 +30,8 @@ import numpy as np
 import polars as pl
 
 from sbil import files
-from sbil.clinical.counts import Count, parts, within
+from sbil.clinical.cohort import Cohort, must_be_free, write
+from sbil.clinical.disclosure import Count, parts, within
 from sbil.clinical.records import digest, must_exist, records
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
@@ -40,6 +40,7 @@ from sbil.version import __version__
 HOURS = 48
 ACTIONS = ("not ventilated", "ventilated")
 VENTILATION, BEFORE = "MechVent", "ventilated before"
+IMPLAUSIBLE = "implausible"
 ADMISSION = ("Age", "Gender", "Height", "ICUType")
 UNITS = ("coronary", "cardiac surgery", "medical", "surgical")  # the kinds of ICU, from 1
 HEADER = "Time,Parameter,Value"
@@ -69,29 +70,23 @@ class Windows(NamedTuple):
     """The decisions of one stay."""
 
     values: np.ndarray  # [windows, series]
-    since: np.ndarray  # [windows, series] hours; 48 where never charted
+    since: np.ndarray  # [windows, series] hours; 48 if never charted
     ventilated: np.ndarray  # [windows] 0 or 1
 
 
-class Cohort(NamedTuple):
-    """What was written: the table, what its columns mean, and how many stays, windows and values were kept."""
-
-    path: Path
-    schema: Schema
-    flow: dict[str, Any]
-
-    def __str__(self) -> str:
-        """The flow, for a terminal."""
-        lines = []
-        for title, counts in _printed(self.flow).items():
-            lines += [title, *(f"{count!s:>12}  {what}" for what, count in counts.items()), ""]
-        return "\n".join(lines).rstrip()
+def chart(flow: dict[str, Any]) -> str:
+    """The flow, for a terminal."""
+    lines = []
+    for title, counts in _printed(flow).items():
+        lines += [title, *(f"{count!s:>12}  {what}" for what, count in counts.items()), ""]
+    return "\n".join(lines).rstrip()
 
 
 def _printed(flow: dict[str, Any]) -> dict[str, dict[str, Count]]:
-    """The flow's counts so that no small one follows from those beside it.
+    """The counts of the flow, so that no small count follows from those beside it.
 
-    How many windows are left out is in the file alone: with those kept it would tell the stays kept, 48 hours each.
+    The number of windows left out is in the file only. Together with the windows kept it would give the number of stays
+    kept, since each has 48 hours.
     """
     stays, windows, cells = flow["stays"], flow["windows"], flow["cells of the series"]
     reasons = [name for name in stays if name.startswith(("that", "without"))]
@@ -159,14 +154,7 @@ def extract(
     progress: called with the number of stays read so far.
     """
     out = Path(out)
-    if out.suffix != ".parquet":
-        raise UserError(f"{out}: the table is written as Parquet; choose a name that ends with .parquet.")
-    beside = out.with_suffix(".schema.json"), out.with_suffix(".flow.json")
-    for path in (out, *beside):
-        if path.is_dir():
-            raise UserError(f"{path} is a folder; name a file.")
-        if path.exists() and not overwrite:
-            raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
+    must_be_free(out, overwrite)
     if window_hours < 1 or HOURS % window_hours:
         raise UserError(f"window_hours must divide {HOURS} hours: 1, 2, 3, 4, 6, 8, 12, ... Got {window_hours}.")
     if not sources:
@@ -176,7 +164,20 @@ def extract(
     files.probe(out.parent)
     counts: Counter[str] = Counter()
     implausible: Counter[str] = Counter()
-    stays: dict[int, tuple[Record, Windows]] = {}
+    stays = _read(sources, counts, implausible, progress or (lambda read: None))
+    cut = {number: (record, windows(record, window_hours)) for number, record in stays.items()}
+    schema = schema_for(with_previous)
+    flow = _flow(sources, counts, implausible, [made for _, made in cut.values()], window_hours)
+    table = io.BytesIO()
+    _table(cut, schema).write_parquet(table, compression="zstd")
+    return write(out, table.getvalue(), schema, flow, chart(flow))
+
+
+def _read(
+    sources: Sequence[Path], counts: Counter[str], implausible: Counter[str], progress: Callable[[int], None]
+) -> dict[int, Record]:
+    """The stays with measurements, by number; the others are counted."""
+    stays: dict[int, Record] = {}
     seen: set[int] = set()
     for number, content in records(sources, counts):
         if number in seen:
@@ -191,20 +192,12 @@ def extract(
         elif record.last < 0:
             counts["stays without any measurement"] += 1
         else:
-            stays[number] = record, windows(record, window_hours)
-        if progress:
-            progress(counts["stays"])
+            stays[number] = record
+        progress(counts["stays"])
     if not stays:
         names = ", ".join(str(source) for source in sources)
         raise UserError(f"{names}: no record of a stay in it; records are called like 132539.txt.")
-    schema = schema_for(with_previous)
-    flow = _flow(sources, counts, implausible, [made for _, made in stays.values()], window_hours)
-    table = io.BytesIO()
-    _table(stays, schema).write_parquet(table, compression="zstd")
-    files.write_text(beside[0], json.dumps(schema.as_json(), indent=2, ensure_ascii=False) + "\n")
-    files.write_text(beside[1], json.dumps(flow, indent=2, ensure_ascii=False) + "\n")
-    files.write_bytes(out, table.getvalue())
-    return Cohort(out, schema, flow)
+    return stays
 
 
 def schema_for(with_previous: bool = False) -> Schema:
@@ -227,47 +220,58 @@ def schema_for(with_previous: bool = False) -> Schema:
 
 
 def parse(content: bytes, number: int, counts: Counter[str], implausible: Counter[str]) -> Record | None:
-    """The record in a file, or nothing if it is none; what is left out of it is counted.
+    """Return the record in a file, or None if the file is not one. Count what is left out of it.
 
-    Lines may be in any order; of several values of one parameter at one minute the last line counts. -1 means missing,
+    Lines may be in any order. If a parameter has several values at one minute, the last line counts. -1 means missing,
     as the challenge says.
     """
     lines = content.decode("utf-8", errors="replace").splitlines()
     if not lines or lines[0].strip().removeprefix("\ufeff") != HEADER:
         return None
-    known, admission = parameters(), dict[str, float]()
+    admission = dict[str, float]()
     charted: dict[str, dict[int, float]] = {}
     for line in lines[1:]:
         if not line.strip():
             continue
-        cells = [cell.strip() for cell in line.split(",")]
-        minute, value = _minute(cells[0]), _value(cells[-1])
-        if minute is None or value is None or len(cells) != 3:
+        time, name, value = _entry(line)
+        if time is None or value is None:
             counts["rows without a readable time or number"] += 1
-            continue
-        name = cells[1]
-        if name == "RecordID":
+        elif name == "RecordID":
             if value != number:
                 return None
-        elif name != VENTILATION and name not in known:
-            counts["rows of unknown parameters"] += 1
-        elif minute >= 60 * HOURS:
-            counts[f"rows at or after hour {HOURS}"] += 1
-        elif value == -1:
-            counts["values of -1, missing"] += 1
-        elif name == VENTILATION:
-            charted.setdefault(name, {})[minute] = value
-        elif not known[name].low <= value <= known[name].high:
-            implausible[name] += 1
-        elif name not in ADMISSION:
-            counts["values that another at the same minute replaced"] += minute in charted.get(name, ())
-            charted.setdefault(name, {})[minute] = value
-        elif minute:
-            counts["rows of admission after it"] += 1
-        else:
+        elif reason := _left_out(time, name, value):
+            tally, key = (implausible, name) if reason == IMPLAUSIBLE else (counts, reason)
+            tally[key] += 1
+        elif name in ADMISSION:
             admission[name] = value
+        else:
+            values = charted.setdefault(name, {})
+            counts["values that another at the same minute replaced"] += name != VENTILATION and time in values
+            values[time] = value
     found = {name: _in_order(values) for name, values in charted.items()}
     return Record(admission, found, max((int(minutes[-1]) for minutes, _ in found.values()), default=-1))
+
+
+def _entry(line: str) -> tuple[int | None, str, float | None]:
+    """(minute, parameter, value) of a line; None for what cannot be read."""
+    cells = [cell.strip() for cell in line.split(",")]
+    if len(cells) != 3:
+        return None, "", None
+    return _minute(cells[0]), cells[1], _value(cells[2])
+
+
+def _left_out(minute: int, name: str, value: float) -> str:
+    """Why an entry is not used, or nothing."""
+    known = parameters().get(name)
+    if name != VENTILATION and known is None:
+        return "rows of unknown parameters"
+    if minute >= 60 * HOURS:
+        return f"rows at or after hour {HOURS}"
+    if value == -1:
+        return "values of -1, missing"
+    if known and not known.low <= value <= known.high:
+        return IMPLAUSIBLE
+    return "rows of admission after it" if name in ADMISSION and minute else ""
 
 
 @lru_cache(maxsize=10_000)
@@ -288,7 +292,7 @@ def _in_order(values: dict[int, float]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def windows(record: Record, window_hours: int) -> Windows:
-    """Cut a stay into windows: the state of each from what was charted before it, the action from what was in it."""
+    """Cut a stay into windows. The state of each is what was charted before it, the action what was charted in it."""
     length = 60 * window_hours
     starts = np.arange(0, record.last + 1, length)
     names, known = series(), parameters()
@@ -308,7 +312,7 @@ def windows(record: Record, window_hours: int) -> Windows:
 
 
 def _table(stays: dict[int, tuple[Record, Windows]], schema: Schema) -> pl.DataFrame:
-    """All stays by number, a row a window."""
+    """All stays by number, with one row per window."""
     known, numbers = parameters(), sorted(stays)
     made = [stays[number][1] for number in numbers]
     lengths = [len(each.ventilated) for each in made]
@@ -341,7 +345,7 @@ def _flow(
     made: Sequence[Windows],
     window_hours: int,
 ) -> dict[str, Any]:
-    """How many stays, windows and values there were, what was left out and why."""
+    """How many stays, windows and values there were, and what was left out for which reason."""
     since = np.concatenate([each.since for each in made])
     actions = [each.ventilated for each in made]
     apart = sum(int(((a[:-2] == 1) & (a[1:-1] == 0) & (a[2:] == 1)).sum()) for a in actions)

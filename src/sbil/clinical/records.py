@@ -1,4 +1,4 @@
-"""Finding the records of the PhysioNet Challenge 2012: in folders, and in archives that are read without unpacking."""
+"""Find the records of the PhysioNet Challenge 2012 in folders and in archives, which are not unpacked to the disk."""
 
 import gzip
 import hashlib
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from sbil.errors import UserError
 
-LARGEST_RECORD = 1 << 22  # bytes; real ones have some ten thousand
-LARGEST_ARCHIVE = 1 << 30  # bytes unpacked; real ones have some fifty million
+LARGEST_RECORD = 1 << 22  # bytes; real records have about ten thousand
+LARGEST_ARCHIVE = 1 << 30  # bytes unpacked; real archives have about fifty million
 
 
 def must_exist(source: Path) -> None:
@@ -23,7 +23,7 @@ def must_exist(source: Path) -> None:
 
 
 def digest(source: Path) -> str:
-    """The SHA-256 of an archive; of a folder that of the names and contents of its records."""
+    """The SHA-256 of an archive, or of the names and contents of the records in a folder."""
     must_exist(source)
     paths = _among(source) if source.is_dir() else [source]
     found = []
@@ -73,7 +73,7 @@ def _in_folder(folder: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]
 
 
 class _Limited(gzip.GzipFile):
-    """A gzip file that ends in an error when it unpacks to more than any archive of records has."""
+    """A gzip file that raises an error when it unpacks to more than an archive of records can have."""
 
     def read(self, size: int | None = -1) -> bytes:
         content = super().read(size)
@@ -83,7 +83,7 @@ class _Limited(gzip.GzipFile):
 
 
 def _in_archive(path: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
-    """Read one member after the other; links, devices and what is not called like a record are passed over."""
+    """Read one member after the other; skip links, devices and other names than those of records."""
     try:
         with _Limited(path, "rb") as file, tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
@@ -94,11 +94,11 @@ def _in_archive(path: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]
                     counts["files that are no records"] += not member.isdir()
                     continue
                 yield number, content.read()
-            while file.read(1 << 20):  # to the end, where gzip's checksum is
+            while file.read(1 << 20):  # the checksum of gzip is at the end
                 pass
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError):
-        raise UserError(f"{path}: not a whole tar.gz archive; copy it again.") from None
+        raise UserError(f"{path}: not a complete tar.gz archive; copy it again.") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None

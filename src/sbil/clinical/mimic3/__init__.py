@@ -1,13 +1,13 @@
 """MIMIC-III v1.4 to demonstrations: what was done for patients in intensive care, day by day.
 
-Names are imported when they are first used: who only asks for the rules needs no DuckDB.
+Names are imported when they are first used, so that the rules can be read without DuckDB.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sbil.clinical.mimic3.extraction import Cohort, extract
+    from sbil.clinical.mimic3.extraction import extract
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +16,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module("sbil.clinical.mimic3.extraction"), name)
 
 
-__all__ = ["Cohort", "extract"]
+__all__ = ["extract"]

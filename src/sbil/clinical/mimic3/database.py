@@ -1,4 +1,4 @@
-"""DuckDB kept on a short lead: only the two folders it was given, a limit on memory, nothing fetched from a network."""
+"""DuckDB with limits: it sees two folders only, its memory is bounded, and it uses no network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sbil import files
-from sbil.clinical.mimic3.source import Table, checksums_hold, rows_of, rule
+from sbil.clinical.mimic3.source import SourceFile, checksums_hold, rows_of, rule
 from sbil.errors import UserError
 
 try:
@@ -24,16 +24,16 @@ except ImportError:
     raise UserError("MIMIC-III is read with DuckDB; install it with: pip install 'sbil[clinical]'") from None
 
 RULES = ("antibiotics", "covariates", "items", "routes", "ventilation")
-PARTS, SPILL = "parts", "spill"  # folders for the while
+PARTS, SPILL = "parts", "spill"  # temporary folders
 TICK = 0.5  # seconds between two looks at the progress
 MOST_THREADS = 1024
 MEMORY = re.compile(r"(?=.*[1-9])[0-9]{1,9}(\.[0-9]{1,9})? ?[KMGT]i?B", re.IGNORECASE)
 
-Progress = Callable[[str, float, int | None], None]  # the table, the share of it that is read, its rows when all are
+Progress = Callable[[str, float, int | None], None]  # the table, the share that was read, and its rows when it is done
 
 
 def check(memory: str, threads: int | None) -> None:
-    """Refuse, before anything is written, limits that the database would not take, or would take for none."""
+    """Refuse limits that the database would not accept or would ignore, before anything is written."""
     if threads is not None and not 1 <= threads <= MOST_THREADS:
         raise UserError(f"--threads must be a whole number from 1 to {MOST_THREADS}, not {threads}.")
     try:
@@ -47,7 +47,7 @@ def check(memory: str, threads: int | None) -> None:
 
 
 class Database:
-    """The tables of a source and what was made of them, in a work folder that a later run goes on with."""
+    """The tables of a source and what was made from them, in a work folder from which a later run goes on."""
 
     def __init__(self, source: Path, work: Path, memory: str, threads: int | None) -> None:
         self.work = work
@@ -63,7 +63,7 @@ class Database:
         for setting in (
             f"memory_limit = {text(memory)}",
             *((f"threads = {int(threads)}",) if threads is not None else ()),
-            "enable_progress_bar = true",  # without it there is no progress to ask for
+            "enable_progress_bar = true",  # without it DuckDB does not count its progress
             "enable_progress_bar_print = false",
             "enable_profiling = 'no_output'",
             f"allowed_directories = [{folders}]",
@@ -81,24 +81,24 @@ class Database:
         self.connection.close()
 
     def rows(self, query: str, **values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a small answer."""
+        """The rows that a query gives; for small answers."""
         with _explained("the work folder"):
             return self.connection.execute(query, values or None).fetchall()
 
     def view(self, name: str, query: str) -> None:
-        """Give a query a name; it is answered each time."""
+        """Give a query a name; it is run at each use."""
         with _explained("the work folder"):
             self.connection.execute(f"CREATE OR REPLACE VIEW {identifier(name)} AS {query}")
 
     def table(self, name: str, query: str, **values: Any) -> None:
-        """Answer a query once and keep the rows under a name, in memory or on the disk as they fit."""
+        """Run a query once and keep the rows under a name, in memory or on the disk."""
         with _explained("the work folder"):
             self.connection.execute(f"CREATE OR REPLACE TABLE {identifier(name)} AS {query}", values or None)
 
     def parts(self, name: str, query: str, parts: int, **values: Any) -> list[Path]:
-        """Answer a query for one part ($part of $parts) after another into files, and give all of them a name.
+        """Run a query for one part ($part of $parts) after another into files, and give all of them one name.
 
-        What a query must hold in memory at once is then as small as one wishes.
+        More parts need less memory at once.
         """
         folder = self.work / PARTS
         folder.mkdir(exist_ok=True)
@@ -111,14 +111,14 @@ class Database:
         return paths
 
     def clear(self) -> None:
-        """Remove what serves no later run."""
+        """Remove the temporary folders, which no later run needs."""
         for name in (PARTS, SPILL):
             shutil.rmtree(self.work / name, ignore_errors=True)
 
-    def read(self, table: Table, progress: Progress) -> int:
-        """Keep what is needed of an official table as a view of its name; how many rows the table has.
+    def read(self, table: SourceFile, progress: Progress) -> int:
+        """Keep the needed columns of an official table as a view with its name; return how many rows the table has.
 
-        What an earlier run kept is taken as it is, if the file and the rules that concern it are the same.
+        What an earlier run kept is used again if the file and its rules are the same.
         """
         query = rule(f"read_{table.name}.sql")
         kept, note = self.work / f"{table.name}.parquet", self.work / f"{table.name}.json"
@@ -132,7 +132,7 @@ class Database:
         self.view(table.name, f"SELECT * FROM read_parquet({text(kept)})")
         return rows
 
-    def _read(self, table: Table, query: str, kept: Path, progress: Progress) -> int:
+    def _read(self, table: SourceFile, query: str, kept: Path, progress: Progress) -> int:
         part = kept.with_suffix(".part")
         columns = ", ".join(f"{text(name)}: 'VARCHAR'" for name in table.columns)
         self.connection.execute(
@@ -164,7 +164,7 @@ class Database:
             watcher.join()
 
     def _load_rule(self, name: str) -> None:
-        """A table of rules as a table of the database; what reads as a number is one."""
+        """Load a table of rules into the database; a column of numbers becomes a number column."""
         rows = rows_of(f"{name}.csv")
         kinds = {column: _kind([row[column] for row in rows]) for column in rows[0]}
         columns = ", ".join(f"{identifier(column)} {kind}" for column, kind in kinds.items())
@@ -175,12 +175,12 @@ class Database:
 
 
 def text(value: object) -> str:
-    """As a text of SQL."""
+    """A text in SQL."""
     return "'" + str(value).replace("'", "''") + "'"
 
 
 def identifier(name: str) -> str:
-    """As a name of SQL."""
+    """A name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -190,8 +190,8 @@ def _kind(cells: list[str]) -> str:
     return "DOUBLE" if all(re.fullmatch(r"(-?\d+(\.\d+)?)?", cell) for cell in cells) else "VARCHAR"
 
 
-def _fingerprint(table: Table, query: str) -> str:
-    """Of the file's name, size and header, and of the rules that its rows are chosen by."""
+def _fingerprint(table: SourceFile, query: str) -> str:
+    """The SHA-256 of the name, size and header of a file and of the rules that choose its rows."""
     rules = [rule(f"{name}.csv") for name in RULES if re.search(rf"\b{name}\b", query)]
     content = json.dumps([table.path.name, table.size, table.columns, query, rules])
     return hashlib.sha256(content.encode()).hexdigest()
@@ -206,7 +206,7 @@ def _rows_noted(note: Path, mark: str) -> int | None:
 
 
 def _scanned(profile: Any) -> int:
-    """The rows that came out of the CSV file, from DuckDB's own account of the query."""
+    """How many rows DuckDB read from the CSV file, by its own profile of the query."""
     if isinstance(profile, list):
         return max(map(_scanned, profile), default=0)
     if profile.get("extra_info", {}).get("Function") == "READ_CSV":
@@ -216,7 +216,7 @@ def _scanned(profile: Any) -> int:
 
 @contextmanager
 def _verified(path: Path) -> Iterator[None]:
-    """Compare the checksum of a gzip file in a thread of its own while the block reads the file."""
+    """Compare the checksum of a gzip file in another thread while the block reads the file."""
     if not path.name.lower().endswith(".gz"):
         yield
         return
@@ -229,12 +229,12 @@ def _verified(path: Path) -> Iterator[None]:
         finally:
             stop.set()
     if not sound:
-        raise UserError(f"{path} is damaged (its checksum is that of another content); copy it again.")
+        raise UserError(f"{path} is damaged (its checksum does not match its content); copy it again.")
 
 
 @contextmanager
 def _explained(where: str) -> Iterator[None]:
-    """What DuckDB complains of, in one line and without the cells that it quotes."""
+    """Turn the errors of DuckDB into one line, without the cells that they quote."""
     try:
         yield
     except duckdb.OutOfMemoryException:

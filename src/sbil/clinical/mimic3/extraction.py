@@ -1,4 +1,4 @@
-"""From the files of MIMIC-III to demonstrations: one decision a day and ICU stay (docs/clinical.md says each rule).
+"""From the files of MIMIC-III to demonstrations: one decision per day of an ICU stay. docs/clinical.md has the rules.
 
 The rules are tables and queries in `rules/`; this file runs them in order, counts, and writes the result.
 """
@@ -6,9 +6,7 @@ The rules are tables and queries in `rules/`; this file runs them in order, coun
 from __future__ import annotations
 
 import io
-import json
 import shutil
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,16 +14,17 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from sbil import files
+from sbil.clinical.cohort import Cohort, must_be_free, write
 from sbil.clinical.mimic3 import flow as chart
 from sbil.clinical.mimic3.database import Database, Progress, check, identifier, text
-from sbil.clinical.mimic3.source import Rows, Table, find, official_rows, rows_of, rule, rules_digest
+from sbil.clinical.mimic3.source import Rows, SourceFile, find, official_rows, rows_of, rule, rules_digest
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError, unknown
 from sbil.version import __version__
 
 State = Literal["today", "before"]
 DAYS = 20  # of a stay, at most
-OWN = ".sbil-mimic3"  # the only folder that is worked in and emptied, inside the one that was named
+OWN = ".sbil-mimic3"  # inside the named folder, the only folder that is written to and emptied
 PART = 4_000_000  # measurements that are held in memory at once
 ACTIONS = {
     2: ("no ventilation", "ventilation"),
@@ -45,18 +44,6 @@ EXCLUDED = {
 }
 
 
-@dataclass(frozen=True)
-class Cohort:
-    """What was written: the table of demonstrations, its schema, and who was left out."""
-
-    path: Path
-    schema: Schema
-    flow: dict[str, Any]
-
-    def __str__(self) -> str:
-        return chart.as_text(self.flow)
-
-
 def extract(
     source: Path,
     actions: int,
@@ -72,11 +59,13 @@ def extract(
 ) -> Cohort:
     """Write demonstrations (Parquet), their schema (`.schema.json`) and the flow chart (`.flow.json`) beside them.
 
-    source: the folder with the CSV or CSV.GZ files. actions: 4 (none, antibiotics, ventilation, both) or 2 (ventilation
-    or not). state: whether a decision is seen to rest on today and yesterday, as in the paper, or on the two days
-    before it. work: where what was read of each table is kept until the end, in a folder called .sbil-mimic3; a run
-    that was stopped goes on from there. What is kept in a folder that is named is not removed at the end, so that
-    another run can use it. accept_incomplete: go on where the tables have not the official numbers of rows.
+    source: the folder with the CSV or CSV.GZ files.
+    actions: 4 (none, antibiotics, ventilation, both) or 2 (ventilation or not).
+    state: "today", if a decision rests on today and yesterday, as in the paper; "before", if it rests on the two days
+        before it.
+    work: a folder in which .sbil-mimic3 keeps what was read of each table, so that a stopped run can go on. A folder
+        that is named here is not emptied at the end, so that another run can use it.
+    accept_incomplete: go on although the tables do not have the official numbers of rows.
     """
     source, out = Path(source).resolve(), Path(out).resolve()
     if actions not in ACTIONS:
@@ -86,7 +75,7 @@ def extract(
     check(memory, threads)
     around = Path(work).resolve() if work else out.with_name(f"{out.name}.work")
     folder = around / OWN
-    targets = _targets(out, overwrite, stopped=folder.is_dir())
+    must_be_free(out, overwrite, stopped=folder.is_dir())
     tables = find(source)
     files.probe(folder)
     with Database(source, folder, memory, threads) as database:
@@ -100,32 +89,16 @@ def extract(
         schema = _schema(database, actions, state)
         rows = _rows(database, actions, state, parts)
         database.clear()
-    # The table comes last: where it is, all is there.
-    files.write_text(targets[1], json.dumps(schema.as_json(), indent=1, ensure_ascii=False) + "\n")
-    files.write_text(targets[2], json.dumps(flow, indent=1, ensure_ascii=False) + "\n")
-    files.write_bytes(out, rows)
+    cohort = write(out, rows, schema, flow, chart.as_text(flow))
     if work is None:
         shutil.rmtree(folder)
-        if not any(around.iterdir()):  # a folder of that name may hold what is not ours
+        if not any(around.iterdir()):  # a folder of that name may hold files of others
             around.rmdir()
-    return Cohort(out, schema, flow)
-
-
-def _targets(out: Path, overwrite: bool, stopped: bool) -> tuple[Path, Path, Path]:
-    """The files to write. What a run that was stopped left beside a table that it did not write is in nobody's way."""
-    if out.suffix != ".parquet":
-        raise UserError(f"{out}: demonstrations are written as Parquet; name the file something.parquet.")
-    targets = (out, out.with_suffix(".schema.json"), out.with_suffix(".flow.json"))
-    for path in targets:
-        if path.is_dir():
-            raise UserError(f"{path} is a folder; name a file.")
-        if path.exists() and not overwrite and not (stopped and path != out and not out.exists()):
-            raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
-    return targets
+    return cohort
 
 
 def _read_all(
-    database: Database, tables: dict[str, Table], accept_incomplete: bool, progress: Progress
+    database: Database, tables: dict[str, SourceFile], accept_incomplete: bool, progress: Progress
 ) -> dict[str, Any]:
     """Read the tables, small ones first, and compare their numbers of rows with the official ones."""
     official = official_rows()
@@ -148,7 +121,7 @@ def _read_all(
     return {"edition": edition or "incomplete or changed", "files": listed}
 
 
-def _check_rows(table: Table, rows: int, official: Rows) -> None:
+def _check_rows(table: SourceFile, rows: int, official: Rows) -> None:
     if rows not in official:
         demo = f" (its demo {official.demo:,})" if official.demo else ""
         raise UserError(
@@ -158,7 +131,7 @@ def _check_rows(table: Table, rows: int, official: Rows) -> None:
 
 
 def _select(database: Database, parts: int) -> dict[str, Any]:
-    """The stays that count, each exclusion with what it leaves."""
+    """Select the stays; count what each exclusion removes and leaves."""
     database.table("all_stays", rule("stays.sql"))
     [(copies,)] = database.rows("SELECT coalesce(sum(copies), 0) FROM icustays")
     steps = [_step(database, "ICU stays in ICUSTAYS", "SELECT icustay_id FROM all_stays", int(copies))]
@@ -197,7 +170,7 @@ def _step(database: Database, words: str, left: str, removed: int | None = None)
 
 
 def _build(database: Database, actions: int, state: State, parts: int) -> dict[str, Any]:
-    """Every covariate on every day, with the counts of what was used, removed and filled on the days kept."""
+    """Build every covariate on every day; count what was used, removed and filled on the days kept."""
     database.table("means", rule("means.sql"), days=DAYS)
     never = database.rows("SELECT covariate FROM covariates ANTI JOIN means USING (covariate) ORDER BY covariate")
     if never:
@@ -255,7 +228,7 @@ def _nested(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, int]]:
 
 
 def _schema(database: Database, actions: int, state: State) -> Schema:
-    """The meaning of the columns; a missing number in a later table becomes the cohort's mean."""
+    """What the columns mean. A missing number in a later table becomes the mean of the cohort."""
     means = dict(database.rows("SELECT covariate, mean FROM means"))
     columns = tuple(
         Column(f"{row['covariate']}_{suffix}", unit=row["unit"], fill=means[row["covariate"]])
@@ -282,5 +255,5 @@ def _rows(database: Database, actions: int, state: State, parts: int) -> bytes:
     )
     table = pl.concat([pl.read_parquet(path.read_bytes()) for path in paths]).sort("stay", "day")
     content = io.BytesIO()
-    table.write_parquet(content, compression="zstd")  # the same bytes for the same rows, however they came
+    table.write_parquet(content, compression="zstd")  # the same rows give the same bytes
     return content.getvalue()

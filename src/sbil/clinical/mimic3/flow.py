@@ -1,11 +1,11 @@
-"""Who and what was left out, step by step, with counts; small counts are not printed."""
+"""Who and what was left out at each step. Small counts are not printed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from sbil.clinical.counts import Count, chain, parts, shown, within
+from sbil.clinical.disclosure import Count, chain, parts, shown, within
 
 MEASUREMENTS = ("marked wrong", "empty", "not a number", "implausible", "unit mended", "repeated", "used")
 DAYS = {"measured": "days measured", "carried forward": "days carried forward", "cohort mean": "days at cohort mean"}

@@ -1,4 +1,4 @@
-"""The official files of MIMIC-III as they lie in a folder, and the rules of ours that are applied to them."""
+"""The official files of MIMIC-III in a folder, and our rules for them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from sbil.errors import UserError
 
 LONGEST_HEADER = 1 << 16
-PIECE = 1 << 20  # bytes that are unpacked at once
+PIECE = 1 << 20  # bytes unpacked at once
 
 
-class Table(NamedTuple):
-    """One file: the table that it holds and the columns in its header."""
+class SourceFile(NamedTuple):
+    """One file: the name of its table and the columns in its header."""
 
     name: str
     path: Path
@@ -28,12 +28,12 @@ class Table(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes, as it lies there."""
+        """The size of the file in bytes."""
         return self.path.stat().st_size
 
 
 class Rows(NamedTuple):
-    """How many rows a table has in the two editions; none where we do not know."""
+    """How many rows a table has in the two editions; None if we do not know."""
 
     full: int
     demo: int | None
@@ -69,8 +69,8 @@ def official_rows() -> dict[str, Rows]:
     }
 
 
-def find(folder: Path) -> dict[str, Table]:
-    """The files of the tables that are read, each checked for its columns."""
+def find(folder: Path) -> dict[str, SourceFile]:
+    """Find the file of every table that is read, and check its columns."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; --source is the folder with the files of MIMIC-III.")
     there: dict[str, list[Path]] = {}
@@ -89,7 +89,7 @@ def find(folder: Path) -> dict[str, Table]:
     return {name: _checked(name, there[name], columns) for name, columns in wanted.items()}
 
 
-def _checked(name: str, paths: list[Path], columns: tuple[str, ...]) -> Table:
+def _checked(name: str, paths: list[Path], columns: tuple[str, ...]) -> SourceFile:
     if len(paths) > 1:
         raise UserError(f"{paths[0].parent} holds both {paths[0].name} and {paths[1].name}; remove one of them.")
     header = _header(paths[0])
@@ -101,7 +101,7 @@ def _checked(name: str, paths: list[Path], columns: tuple[str, ...]) -> Table:
     twice = next((column for column in known if known.count(column) > 1), None)
     if twice:
         raise UserError(f"{paths[0]} has two columns called {twice}; MIMIC-III v1.4 is expected.")
-    return Table(name, paths[0], header)
+    return SourceFile(name, paths[0], header)
 
 
 def _header(path: Path) -> tuple[str, ...]:
@@ -124,12 +124,12 @@ def _header(path: Path) -> tuple[str, ...]:
 
 
 def checksums_hold(path: Path, stopped: Callable[[], bool] = lambda: False) -> bool:
-    """Whether a gzip file has the checksums and lengths of what it unpacks to, which DuckDB does not look at."""
+    """Whether the checksums and lengths in a gzip file are those of its content. DuckDB does not check them."""
     whole, rest = True, b""
     try:
         with path.open("rb") as file:
             while not stopped() and (packed := rest or file.read(PIECE // 4)):
-                if whole:  # another member begins, or there is nothing more but zeros
+                if whole:  # another member begins, or only zeros follow
                     packed = packed.lstrip(b"\0")
                     unpacking = zlib.decompressobj(wbits=31)
                 if packed:

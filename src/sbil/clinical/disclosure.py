@@ -1,4 +1,4 @@
-"""Counts as they are printed: those from 1 to 9 could point at single patients, and no subtraction tells them."""
+"""Counts in print. Those from 1 to 9 could point at single patients, so they are hidden, also from subtraction."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ SMALL = 10
 
 
 class Count(NamedTuple):
-    """A count, and what is said of it."""
+    """A count, and how it is printed."""
 
     value: int
-    least: int | None = None  # no more is said than that there are so many at least; none where there is no need
+    least: int | None = None  # if given, only this lower bound is printed
 
     def __str__(self) -> str:
         return shown(self.value) if self.least is None else f"≥ {max(self.least, 1):,}"
 
 
 def shown(count: int) -> str:
-    """A count by itself."""
+    """How a count is printed if no other count is beside it."""
     return f"< {SMALL}" if _small(count) else f"{count:,}"
 
 
 def parts(total: Count, counts: Sequence[int]) -> list[Count]:
-    """The parts that add up to a total that is printed too.
+    """The parts of a total that is printed too.
 
-    Where one of them is small, or the total is only bounded, the largest is printed as a bound: what can be said if
-    every small one is the most that it can be. Then neither the small ones nor the total follow from the rest.
+    If a part is small, or the total is printed as a bound, the largest part is printed as a bound: the least it can be
+    while every small part has its largest value. Then the small parts and the total do not follow from the others.
     """
     if total.least is None and (_small(total.value) or not any(map(_small, counts))):
         return [Count(count) for count in counts]
@@ -38,7 +38,7 @@ def parts(total: Count, counts: Sequence[int]) -> list[Count]:
 
 
 def chain(total: Count, left: Sequence[int]) -> list[tuple[Count, Count]]:
-    """What each of several steps removes from a total that is printed, and what it leaves."""
+    """For each of several steps: what it removes from a printed total, and what it leaves."""
     steps = []
     for after in left:
         removed, total = parts(total, (total.value - after, after))
@@ -47,9 +47,9 @@ def chain(total: Count, left: Sequence[int]) -> list[tuple[Count, Count]]:
 
 
 def within(total: Count, counts: Sequence[int]) -> list[Count]:
-    """What remains of a total that is printed, again and again, where what goes is not printed.
+    """What remains of a printed total after each step, if the removed counts are not printed.
 
-    It is bounded where fewer than 10 are gone since it was last told exactly.
+    A count is printed as a bound if fewer than 10 were removed since the last exact one.
     """
     found = []
     for count in counts:
