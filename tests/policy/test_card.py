@@ -113,7 +113,7 @@ def test_no_count_below_ten_can_be_read_or_worked_out():
     assert told_shares(np.array([1630, 810, 50])) == [0.65, 0.33, 0.02]
     assert told_shares(np.array([7])) == [None]
     text = card(replace(POLICY, provenance={**PROVENANCE, "shares": [0.6, None, None]}))
-    assert ["1", "fluids", "not told"] in tables(text)
+    assert ["1", "fluids", "hidden"] in tables(text)
     assert "fewer than 10 decisions" in text
     assert "fewer than 10 decisions" not in card(POLICY)
 
@@ -128,7 +128,7 @@ def test_means_that_are_counts_are_not_told():
     assert ["sex=f", "one-hot", "-", "-"] in rows
     plain = replace(POLICY, schema=None, standardisation=Standardisation(mean, scale))
     assert ["unit", "number", "71.5", "12.3"] in tables(card(plain))
-    assert "they would be counts" in card(plain)
+    assert "these would be counts" in card(plain)
 
 
 def test_what_intervals_are_over_is_said():
@@ -152,7 +152,7 @@ def test_a_policy_that_was_not_scored_says_so():
 
 def test_what_is_not_known_is_said_and_not_left_open():
     text = card(Policy(probes.network(2, 3), ("a", "b"), ("x", "y", "z")))
-    for sentence in ("does not say which decisions", "as they are", "not recorded", "not been calibrated"):
+    for sentence in ("does not record which decisions", "not changed", "not recorded", "not been calibrated"):
         assert sentence in text
     assert not re.search(r"None\b(?! recorded)|nan|\{|TODO|More Information", text.split("```")[0])
 

@@ -1,4 +1,4 @@
-"""What there is to know of an algorithm: what it needs, its presets and its settings."""
+"""Facts about algorithms: the data they need, their presets and their settings."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a policy is scored beside: the baselines, and behavioural cloning of the same decisions."""
+"""The methods that a policy is compared with: the baselines, and behavioural cloning of the same decisions."""
 
 from sbil.algorithms import as_many
 from sbil.demonstrations import Demonstrations
@@ -15,7 +15,7 @@ def decided_beside(
     training: Demonstrations | None,
     calibration: Demonstrations | None = None,
 ) -> dict[str, Decided]:
-    """What the baselines, BC and the policy say of held-out decisions, by name; the policy comes last.
+    """Return what the baselines, BC and the policy predict for held-out decisions, by name; the policy comes last.
 
     BC is trained here, on `training`, as the policy was. It is left out without training data, and if the policy is BC.
     calibration: decisions to fit BC's temperature to, as the policy's was.

@@ -50,10 +50,10 @@ def demonstrate(
 
         demonstrate("CartPole-v1", 20).demonstrations
 
-    demonstrator: which of those that ship for the environment: ppo where there is one, else dqn.
-    policy: a Policy, or the path of its folder, in place of one that ships.
-    mode: "sampled" draws actions, "greedy" takes the most probable one. Default: sampled where the demonstrator was
-        measured so, greedy for a policy of your own.
+    demonstrator: one that ships for the environment; default: ppo if it exists, else dqn.
+    policy: a Policy, or the path of its folder, instead of a shipped demonstrator.
+    mode: "sampled" draws actions, "greedy" takes the most probable one. Default: sampled if the demonstrator was
+        measured so; greedy for a policy of your own.
     """
     if isinstance(environment, str):
         environment = environments.get(environment)
@@ -72,7 +72,7 @@ def demonstrate(
 
 
 def _shipped(environment: str, name: str | None, mode: str | None) -> tuple[str, str]:
-    """(name, mode) of a demonstrator that ships; one that does not is refused."""
+    """Return (name, mode) of a shipped demonstrator; refuse any other."""
     shipped = environments.returns().get(environment, {}).get("demonstrators", {})
     if not shipped:
         raise UserError(f"no demonstrator ships for {environment}; name one of your own with --policy FOLDER.")

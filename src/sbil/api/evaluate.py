@@ -35,7 +35,8 @@ class LiveReturns:
     """The returns of a policy in an environment.
 
     low, high: the ends of the 95 % interval of the mean, over episodes.
-    demonstrator: whose mean return is called 1 by `scaled`, and a random network's 0; None where none was measured.
+    scaled: the mean return on the scale random network 0, demonstrator 1.
+    demonstrator: the one of that scale. Both are None if no demonstrator was measured.
     """
 
     environment: str
@@ -204,7 +205,7 @@ def evaluate_decisions(
         which `columns` may change.
     training: what the policy was trained on. It adds BC, the previous action and the distance to the nearest training
         states to the comparison.
-    another: a table of another population: how well are its states told from those of `data`?
+    another: a table of another population: measure how well its states are distinguished from those of `data`.
     """
     if another is not None and policy.schema is None:
         raise UserError("another population needs a policy that was trained on a table: its columns are not known.")

@@ -1,4 +1,4 @@
-"""Where results may be written: not over what is there unless told, and never over a file that is read."""
+"""Rules for output files: existing files need `overwrite`, and files that are read are never replaced."""
 
 import glob
 from collections.abc import Iterable, Iterator
@@ -15,15 +15,15 @@ def must_be_free(option: str, out: Path, overwrite: bool, inputs: Iterable[Any] 
         raise UserError(f"{option} {out} is a folder; name a file to write.")
     must_not_be_read(option, out, inputs)
     if is_part(out):
-        raise UserError(f"{option} {out} is a part of the policy in {out.parent}, and is not replaced; choose another.")
+        raise UserError(f"{option} {out} is part of the policy in {out.parent} and is not replaced; choose another.")
     if out.exists() and not overwrite:
         raise UserError(f"{out} exists already; choose another {option}, or replace it with --overwrite.")
 
 
 def must_not_be_read(option: str, out: Path, inputs: Iterable[Any]) -> None:
-    """Refuse one of the files that are read, by whatever name: it would be lost."""
+    """Refuse a file that is also read, under any name, because it would be lost."""
     if out.exists() and any(file.samefile(out) for file in files_of(inputs)):
-        raise UserError(f"{option} {out} is a file that is read here, and is not replaced; choose another {option}.")
+        raise UserError(f"{option} {out} is also an input file and is not replaced; choose another {option}.")
 
 
 def folder_must_be_free(option: str, out: Path, overwrite: bool, inputs: Iterable[Any] = ()) -> None:
@@ -35,13 +35,11 @@ def folder_must_be_free(option: str, out: Path, overwrite: bool, inputs: Iterabl
     if not overwrite and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out} exists already; choose another {option}, or replace it with --overwrite.")
     if any(file.resolve().parent == out.resolve() for file in files_of(inputs)):
-        raise UserError(
-            f"{option} {out} is a folder that is read from here, and is not replaced; choose another {option}."
-        )
+        raise UserError(f"{option} {out} holds an input file and is not replaced; choose another {option}.")
 
 
 def files_of(inputs: Iterable[Any]) -> Iterator[Path]:
-    """The files that paths, folders and globs name, as far as they exist; what is not a path names none."""
+    """Yield the existing files that paths, folders and globs name; skip inputs that are not paths."""
     for given in inputs:
         if not isinstance(given, str | Path) or not str(given):
             continue

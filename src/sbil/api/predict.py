@@ -15,15 +15,15 @@ from sbil.errors import UserError
 from sbil.policy import Policy
 
 OWN = ("row", "action", "energy", "percentile", "unfamiliar")  # the columns that are added here
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes text that begins so for a formula
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads text that begins with these as a formula
 SUFFIXES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """A decision per row of a table.
+    """One decision per row of a table.
 
-    frame: where the row stands in its table, the action, the probability of each action, the energy, its percentile
+    frame: the place of the row in its table, the action, the probability of each action, the energy, its percentile
         among the training states, and whether the state is unfamiliar.
     dropped: rows that were left out because a value is missing.
     filled: missing values that were filled in, by column.
@@ -56,7 +56,7 @@ class Decisions:
         }
 
     def save(self, out: str | Path, overwrite: bool = False) -> None:
-        """Write the table as CSV or Parquet. In CSV no text begins like a formula, for spreadsheets would run it."""
+        """Write the table as CSV or Parquet. No text in a CSV begins like a formula: spreadsheets run formulas."""
         must_be_a_table(Path(out))
         must_be_free("--out", Path(out), overwrite)
         content = io.BytesIO()

@@ -125,7 +125,7 @@ def train(
     calibrate: fit a temperature to one half of what is held out, so that probabilities agree with frequencies; the
         other half is scored.
     draw_seed: the seed of both draws; `seed` is that of training.
-    out: write the policy folder here. An interrupted training goes on where it was when it is called again.
+    out: write the policy folder here. If training was interrupted, the same call continues it.
     overwrite: replace that folder if it exists.
     watch: called with the share of the work that is done, and a few words.
     """
@@ -154,7 +154,7 @@ def train(
 
 
 def _checkpoint(out: Path, recipe: Recipe, split: Split, training: Demonstrations) -> Checkpoint:
-    """Where the state of this very training is kept."""
+    """Return the checkpoint of exactly this training."""
     identity = {
         **asdict(replace(recipe, candidates={})),
         "settings": {name: settings_of(config) for name, config in recipe.candidates.items()},

@@ -1,4 +1,4 @@
-"""Every decision judged by a policy that was not trained on its episode: cross-validation beside the baselines."""
+"""Cross-validation with baselines: policies that were not trained on its episode judge every decision."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,10 +24,10 @@ def cross_validate(
     standardise: bool | None = None,
     watch: Watch | None = None,
 ) -> dict[str, Decided]:
-    """What the baselines, BC and `learners` say of every decision while its episode, or group, is held out.
+    """Return what the baselines, BC and `learners` predict for every decision while its episode (or group) is held out.
 
-    Rows are those of demonstrations.decisions() for all, so that any two can be compared decision by decision.
-    Everything that is fitted, standardisation too, is fitted to the other folds alone.
+    All have the rows of demonstrations.decisions(), so any two can be compared decision by decision. Everything that is
+    fitted, also the standardisation, is fitted to the other folds alone.
 
     learners: names of algorithms; BC is always one of them.
     settings: changes to the preset by algorithm, such as {"edm": {"noise": 0.1}}.

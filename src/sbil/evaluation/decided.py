@@ -1,4 +1,4 @@
-"""What a policy, or a baseline, thinks of recorded decisions: the probabilities that every metric is computed from."""
+"""The probabilities that a policy or a baseline gives recorded decisions; every metric is computed from them."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ CHUNK = 2**25  # bytes of observations that are looked at together
 
 
 class Decided(NamedTuple):
-    """What a policy, or a baseline, thinks of recorded decisions; row i is one of them."""
+    """The probabilities that a policy or a baseline gives recorded decisions; row i is one decision."""
 
     probabilities: np.ndarray  # [n, actions]; the most probable action is the one chosen
     actions: np.ndarray  # [n], the actions that were taken

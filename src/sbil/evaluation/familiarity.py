@@ -1,9 +1,9 @@
-"""Whether the energy knows what is unfamiliar, measured against simpler ways to tell.
+"""Whether the energy recognises unfamiliar states, compared with simpler measures.
 
-Two questions: is a policy right more often where a measure says that the state is familiar (coverage), and does the
-measure tell states of another kind from held-out ones (detection)? Three measures answer, the higher the more
+There are two questions. Is a policy right more often at states that a measure calls familiar (coverage)? Does the
+measure distinguish shifted states from held-out ones (detection)? There are three measures; a higher value means more
 familiar: the negative energy, the largest probability, and the negative distance to the nearest training states.
-Nothing that is returned holds recorded observations, but for `States` and `shifted`, which are for work in memory.
+Results hold no recorded observations. Only `States` and `shifted` do, and they stay in memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ Measures = Mapping[str, np.ndarray]
 
 
 class States(NamedTuple):
-    """What is known of the states a policy was trained on."""
+    """The states that a policy was trained on, in summary."""
 
     mean: np.ndarray  # [columns]
     deviation: np.ndarray  # [columns], the standard deviation
@@ -72,7 +72,7 @@ class States(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How often the decisions that are kept are matched, when the least familiar ones are left to a human."""
+    """How often the kept decisions are matched if the least familiar ones are left to a human."""
 
     accuracy: dict[str, dict[float, Interval]]  # by measure and share kept
     area: dict[str, Interval]  # by measure: the mean, over decisions, of the accuracy among those as familiar or more
@@ -80,14 +80,14 @@ class Coverage(NamedTuple):
 
 
 class Detection(NamedTuple):
-    """How well shifted states are told from held-out ones."""
+    """How well shifted states are distinguished from held-out ones."""
 
     auroc: dict[str, Interval]  # by measure: how often a held-out state is the more familiar of two; 0.5 is chance
     differences: dict[str, Interval]  # the first measure minus each of the others
 
 
 class Familiarity(NamedTuple):
-    """The whole comparison, and what it says in a sentence."""
+    """The whole comparison, and its result in a sentence."""
 
     coverage: Coverage
     detection: dict[str, Detection]  # by kind of shift
@@ -95,7 +95,7 @@ class Familiarity(NamedTuple):
     notes: tuple[str, ...]  # what was drawn, and what was left out
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values; what is not a number is None."""
+        """Return plain values; NaN becomes None."""
         coverage = self.coverage
         return {
             "coverage": {
@@ -171,7 +171,7 @@ def shifted(observations: np.ndarray, kind: Kind, rng: np.random.Generator, stat
     noise: Gaussian noise of one standard deviation of the training states is added to every column.
     out_of_range: in every row one column, drawn among those that vary, is put 5 standard deviations beyond the range
         of the training states, below or above it.
-    permuted: every column is shuffled on its own, so that each looks as before and their relations are lost.
+    permuted: every column is shuffled separately, so each column looks the same but their relations are lost.
     """
     rows, columns = observations.shape
     if kind == "noise":
@@ -197,7 +197,7 @@ def detection(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Detection:
-    """The area under the ROC curve with which each measure tells states from shifted ones.
+    """Return the area under the ROC curve with which each measure distinguishes states from shifted ones.
 
     episodes: [n] what is resampled whole. Row i of `outside` was made from row i of `inside` and is drawn with it,
         unless `outside_episodes` says otherwise; then both are resampled on their own.
@@ -224,9 +224,9 @@ def detection(
 
 
 def coverage(decided: Decided, measures: Measures, *, resamples: int = 1000, seed: int = 0) -> Coverage:
-    """How often the decisions that are kept are matched, for each measure of familiarity.
+    """Return how often the kept decisions are matched, for each measure of familiarity.
 
-    Decisions of one familiarity are kept or left in equal parts, so the order of rows does not matter.
+    Decisions of equal familiarity are kept in equal parts, so the order of rows does not matter.
     """
     unit, count = numbered(decided.episodes)
     names, rows = list(measures), len(unit)
@@ -245,7 +245,7 @@ def coverage(decided: Decided, measures: Measures, *, resamples: int = 1000, see
 
 
 def sentence(coverage: Coverage, detection: Mapping[str, Detection]) -> str:
-    """What the numbers say of the energy, plainly; a difference counts where its 95 % interval excludes 0."""
+    """Say what the numbers mean for the energy; a difference counts if its 95 % interval excludes 0."""
     found = {
         (rival, WORDS[kind]): difference
         for kind, detected in detection.items()
@@ -303,7 +303,7 @@ def _compared(
 
 
 def _compare(rival: str, found: Mapping[tuple[str, str], Interval]) -> str:
-    """Where the energy is better than a rival, where worse, and where one cannot tell."""
+    """Say where the energy is better than a rival, where worse, and where the difference is unclear."""
     words: dict[str, list[str]] = {"better": [], "worse": [], "not clearly different": []}
     for (name, kind), difference in found.items():
         if name == rival:
@@ -319,7 +319,7 @@ def _listed(words: list[str]) -> str:
 
 
 def _deferred(coverage: Coverage) -> str:
-    """What leaving a fifth to a human does, by each measure."""
+    """Say what leaving a fifth to a human changes, by each measure."""
     everything = next(iter(coverage.accuracy.values()))[1.0].value
     kept = [f"{curve[0.8].value:.1%} by {WORDS[name]}" for name, curve in coverage.accuracy.items()]
     return f"With the least familiar fifth left to a human, agreement goes from {everything:.1%} to {', '.join(kept)}."
@@ -352,5 +352,5 @@ def _rows(demonstrations: Demonstrations, chosen: np.ndarray) -> np.ndarray:
 
 
 def _divisor(deviation: np.ndarray) -> np.ndarray:
-    """What to divide by: 1 where a column does not vary."""
+    """Return the divisor of each column: 1 if the column does not vary."""
     return np.where(deviation > 0, deviation, 1.0)

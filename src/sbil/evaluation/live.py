@@ -17,7 +17,7 @@ from sbil.networks import in_float32
 
 
 class Policies(NamedTuple):
-    """R networks of one architecture: stacked parameters, and what gives the logits of one of them."""
+    """R networks of one architecture: stacked parameters, and the function that gives the logits of one of them."""
 
     logits: Callable[[Any, Array], Array]  # (parameters of one policy, observations [n, ...]) -> [n, actions]
     parameters: Any  # leading axis R
@@ -38,7 +38,7 @@ def play(
 ) -> Float[np.ndarray, "policies episodes"]:
     """The return of every episode of every policy.
 
-    key: one key, so that all policies start from the same states; or [R] keys, one a policy.
+    key: one key, so that all policies start from the same states; or [R] keys, one per policy.
     greedy: the most probable action; otherwise actions are drawn from the policy.
     """
     if episodes < 1:
@@ -53,7 +53,7 @@ def play(
 
 
 def seeds(keys: PRNGKeyArray, episodes: int) -> np.ndarray:
-    """[R, episodes], the seed of every episode on the host; more episodes leave the first as they are."""
+    """Return [R, episodes], the seed of every episode on the host; more episodes do not change the first ones."""
 
     def seed(key: PRNGKeyArray, number: Array) -> Array:
         return jax.random.bits(jax.random.fold_in(key, number), dtype="uint32")
@@ -83,7 +83,7 @@ def _play(
     episodes: int,
     greedy: bool,
 ) -> Float[Array, " episodes"]:
-    """Returns of one policy; stops as soon as its last episode has ended."""
+    """Return the returns of one policy; stop as soon as its last episode has ended."""
     start_key, action_key = jax.random.split(key)
     states = jax.vmap(environment.reset)(jax.random.split(start_key, episodes))
     start = _Episode(states, jnp.zeros(episodes), jnp.ones(episodes, bool))

@@ -1,4 +1,4 @@
-"""A finished policy: what it does, the folder it is kept in, its card, and its form for other programs."""
+"""A finished policy, its folder, its card, and its ONNX file."""
 
 from sbil.dataset import Standardisation
 from sbil.policy.folder import DESCRIPTION, WEIGHTS

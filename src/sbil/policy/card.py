@@ -1,9 +1,9 @@
 """The card of a policy: README.md of its folder, for those who must decide whether to use it.
 
-It is filled from the policy itself. Names from the data are escaped, so that none can break a table or become HTML.
-Of the data it holds totals, shares of the actions, means and spreads: no share of an action that was taken fewer than
-ten times, no mean of a column of zeros and ones or of codes, and three digits of the others. The policy itself must
-have its means in full, in its weights; policy.json tells the same shares as the card, and no other counts of actions.
+The policy gives its content. Names from the data are escaped, so that no name can break a table or become HTML.
+About the data it shows totals, shares of actions, means and spreads. It hides shares of actions that were taken fewer
+than ten times, and means of columns of codes or of zeros and ones; other means have three digits. The weights must hold
+the means in full. policy.json has the same shares as the card, and no other counts of actions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sbil.policy.folder import DESCRIPTION, WEIGHTS
 from sbil.policy.policy import Policy
 from sbil.text import counted, over
 
-FEW = 10  # decisions; a smaller count could point at a person
+FEW = 10  # decisions; a smaller count could identify a person
 MOST = 30  # rows of a table; policy.json has all
 LONGEST = 80  # characters of a name
 KNOWN = {
@@ -37,7 +37,7 @@ def card(
     """The card as Markdown.
 
     scores: one row per method on held-out decisions: {"method": name, heading: {"value", "low", "high"}, ...}.
-    facts: what they were measured on: {"held_out": {"episodes": count, "steps": count, "resampled": {"unit": what the
+    facts: the data behind the scores: {"held_out": {"episodes": count, "steps": count, "resampled": {"unit": what the
         intervals are over, "count": how many of them}}}.
     """
     held_out = (facts or {}).get("held_out", {})
@@ -67,16 +67,15 @@ def card(
 LIMITS = """\
 Meant for study, for second opinions that a person weighs, and for comparing practice with practice.
 
-- It imitates recorded decisions, good and bad alike; it does not know what came of them.
-- It makes no causal claim: that an action is probable does not mean that it helps.
-- It must not decide alone where a wrong action does harm.
-- It knows nothing of states unlike those it was trained on, and gives probabilities there all the same: look at the
-  energy.
-- Other places, other times and other people may decide differently: score it on decisions of your own first."""
+- It imitates recorded decisions, good and bad; it does not know their outcomes.
+- It makes no causal claim: a probable action need not help.
+- It must not decide alone if a wrong action does harm.
+- It knows nothing about states unlike those it was trained on, but gives probabilities there too: look at the energy.
+- Other places, times and people may decide differently: score it on decisions of your own first."""
 
 FILES = f"""\
 - `{DESCRIPTION}`: what the policy is, in full; `{WEIGHTS}`: its numbers. Loading them runs no code.
-- `metrics.csv`, where there is one: the course of training.
+- `metrics.csv`, if it exists: the course of training.
 - `README.md`: this card."""
 
 
@@ -104,7 +103,7 @@ def _what(policy: Policy) -> str:
 def _data(policy: Policy) -> str:
     data = policy.provenance.get("data")
     if not isinstance(data, Mapping):
-        return "The policy does not say which decisions it was trained on."
+        return "The policy does not record which decisions it was trained on."
     origin = data.get("provenance", {})
     facts = {
         "source": ", ".join(map(str, origin["source"])) if isinstance(origin.get("source"), list) else None,
@@ -135,17 +134,19 @@ def _columns(policy: Policy) -> str:
         scaling = [float(part[index]) for part in policy.standardisation or ()]
         told = ["-"] * len(scaling) if _counts(kind, *scaling) else [f"{number:.3g}" for number in scaling]
         rows.append([name, kind, *told])
-    heads, note = ["column", "kind"], "Columns enter as they are."
+    heads, note = ["column", "kind"], "Columns are not changed."
     if policy.standardisation:
         heads = [*heads, "mean", "scale"]
         note = "Columns are standardised: (value - mean) / scale."
         if any(row[-1] == "-" for row in rows):
-            note += " Where a column is zeros and ones, or codes, they would be counts, and are not told (-)."
+            note += (
+                " A dash (-) hides the values of codes and of columns of zeros and ones, because these would be counts."
+            )
     return f"{note}\n\n{_table(heads, rows)}"
 
 
 def _counts(kind: str, mean: float = math.nan, scale: float = math.nan) -> bool:
-    """Whether the mean of a column says how often a value was there: codes, and numbers that are 0 or 1."""
+    """Whether the mean of a column reveals how often a value occurred: codes, and numbers that are 0 or 1."""
     return kind != "number" or (0 < mean < 1 and math.isclose(scale**2, mean * (1 - mean), rel_tol=1e-2))
 
 
@@ -157,17 +158,17 @@ def _kind(column: Column) -> str:
 
 def _actions(policy: Policy) -> str:
     shares = _shares(policy)
-    words = ["not told" if share is None else f"{share:.0%}" for share in shares or ()]
+    words = ["hidden" if share is None else f"{share:.0%}" for share in shares or ()]
     words = words or ["not recorded"] * len(policy.action_names)
     rows = [
         [str(number), name, share] for number, (name, share) in enumerate(zip(policy.action_names, words, strict=True))
     ]
-    few = f"Not told: fewer than {FEW} decisions, or a share from which so few could be worked out."
-    return _table(["number", "action", "share of decisions"], rows) + (f"\n\n{few}" if "not told" in words else "")
+    few = f"Hidden: fewer than {FEW} decisions, or a share that would reveal such a count."
+    return _table(["number", "action", "share of decisions"], rows) + (f"\n\n{few}" if "hidden" in words else "")
 
 
 def _shares(policy: Policy) -> list[float | None] | None:
-    """How often each action was taken; older policies have counts."""
+    """Return how often each action was taken; older policies have counts."""
     baselines = policy.provenance.get("baselines")
     if not baselines:
         return policy.provenance.get("shares")
@@ -175,9 +176,9 @@ def _shares(policy: Policy) -> list[float | None] | None:
 
 
 def told_shares(counts: np.ndarray) -> list[float | None]:
-    """Of how often each action was taken what may be told: shares in hundredths, and none of a small count.
+    """Return the shares of actions that may be published: in hundredths, and None for small counts.
 
-    Where one count alone is small, the next smallest is not told either, or it could be worked out.
+    If only one count is small, the next smallest is hidden too, because the two could be subtracted.
     """
     shares = [round(float(count / counts.sum()), 2) if count >= FEW else None for count in counts]
     if shares.count(None) == 1 and len(counts) > 1:
@@ -229,7 +230,7 @@ def _certainty(policy: Policy) -> str:
         lines.append(
             f"The energy of a state is low where training states were dense (meaningful for EDM). Of the training "
             f"states, 5 % lie below {low:.4g}, half below {middle:.4g}, 95 % below {high:.4g}: a state above is unlike "
-            "nearly all that was seen."
+            "nearly all training states."
         )
     return "\n".join(lines)
 
@@ -280,7 +281,7 @@ def _plain(value: Any) -> str:
 
 
 def escaped(value: object) -> str:
-    """Text that Markdown shows as it is: one line, no HTML, no links, no marks; cut where it is very long."""
+    """Return text that Markdown shows unchanged: one line, no HTML, no links, no marks; very long text is cut."""
     text = " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
     text = re.sub(r"(^[-+](?=\s)|[\\`*\[\]|~$#@]|(?<!\w)_|_(?!\w)|(?<=\w):(?=//)|(?<=www)\.)", r"\\\1", text)

@@ -1,8 +1,8 @@
-"""The folder a policy is kept in: `policy.json` says what it is, `weights.safetensors` holds its arrays.
+"""The folder of a policy: `policy.json` describes it, `weights.safetensors` holds its arrays.
 
-Loading runs no code, checks the weights against the hash and shapes that policy.json declares, and policy.json against
-the hash of its own entries, and refuses anything else. The hashes find damage, and an entry changed by hand; they are
-no signature: whoever means to deceive can write them anew.
+Loading runs no code. It checks the weights against the hash and shapes that policy.json declares, and policy.json
+against the hash of its own entries; anything else is refused. The hashes find damage, and entries changed by hand. They
+are no signature: an attacker can write new ones.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sbil.policy.policy import Policy
 
 FORMAT = "sbil-policy"
 VERSION = 3
-FIRST = 1  # the format before temperature, energies and schema; it is still read
-UNSEALED = 2  # the last format without the hash of policy.json itself; it is still read, and believed
+FIRST = 1  # the format before temperature, energies and schema; still read
+UNSEALED = 2  # the last format without a hash of policy.json; still read, without this check
 DESCRIPTION = "policy.json"
 WEIGHTS = "weights.safetensors"
-KNOWN = ("README.md", "metrics.csv")  # what may lie beside them and is replaced with them
+KNOWN = ("README.md", "metrics.csv")  # other files that may be in the folder; they are replaced too
 SEAL = "sha256"  # the entry of policy.json that is the hash of all others
 LARGEST_DESCRIPTION = 1 << 20
 LARGEST_WIDTH = 1 << 20
@@ -39,7 +39,7 @@ ENERGIES = 1001  # quantiles of the training states' energies
 
 
 def save(policy: Policy, path: Path, overwrite: bool, extra: Mapping[str, bytes]) -> None:
-    """Write the folder, whole or not at all."""
+    """Write the whole folder, or nothing."""
     weights = safetensors.numpy.save(_tensors(policy))
     description = {
         "format": FORMAT,
@@ -59,7 +59,7 @@ def save(policy: Policy, path: Path, overwrite: bool, extra: Mapping[str, bytes]
     if overwrite and path.is_dir():
         strange = sorted({entry.name for entry in path.iterdir()} - {DESCRIPTION, WEIGHTS, *KNOWN, *extra})
         if strange:
-            raise UserError(f"{path} holds '{strange[0]}', which is no part of a policy; it is not overwritten.")
+            raise UserError(f"{path} holds '{strange[0]}', which is not part of a policy; it is not overwritten.")
     with files.new_folder(path, overwrite) as folder:
         for name, content in extra.items():
             files.write_bytes(folder / name, content)
@@ -69,15 +69,15 @@ def save(policy: Policy, path: Path, overwrite: bool, extra: Mapping[str, bytes]
 
 
 def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries of policy.json with the hash of all others: of their JSON, keys in order and without white space."""
+    """Add to the entries of policy.json the hash of all others: of their JSON with sorted keys and no white space."""
     entries = {name: value for name, value in description.items() if name != SEAL}
-    entries = json.loads(json.dumps(entries))  # as they are read again: keys are text, tuples are lists
+    entries = json.loads(json.dumps(entries))  # as they are after reading: keys are text, tuples are lists
     text = json.dumps(entries, sort_keys=True, separators=(",", ":"))
     return {**entries, SEAL: hashlib.sha256(text.encode()).hexdigest()}
 
 
 def pieces(policy: Policy) -> dict[str, Any]:
-    """What a policy is, whatever made it: two that act alike everywhere have the same."""
+    """Return what a policy does, apart from its origin: two policies that always act the same have the same."""
     tensors = _tensors(policy)
     layers = {f"{name}.{part}" for name in _layers(policy.network) for part in ("weight", "bias")}
     scale = ("standardisation.mean", "standardisation.scale")
@@ -94,7 +94,7 @@ def pieces(policy: Policy) -> dict[str, Any]:
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is one of those that a policy folder is made of."""
+    """Whether a file is part of a policy folder."""
     folder = path.parent
     own = (folder / name for name in (DESCRIPTION, WEIGHTS, *KNOWN))
     return (folder / DESCRIPTION).exists() and path.exists() and any(p.exists() and p.samefile(path) for p in own)
@@ -113,7 +113,7 @@ def load(path: Path) -> Policy:
 
 
 def _architecture(network: Network) -> dict[str, Any]:
-    """The network in words: enough to know the shape of every array."""
+    """Return a description of the network that gives the shape of every array."""
     dense = network.head if isinstance(network, ConvNet) else network
     sizes = [dense.layers[0].weight.shape[0], *(layer.weight.shape[1] for layer in dense.layers)]
     described: dict[str, Any] = {"kind": "mlp", "sizes": sizes, "activation": dense.activation}
@@ -124,7 +124,7 @@ def _architecture(network: Network) -> dict[str, Any]:
 
 
 def _layers(network: Network) -> dict[str, Dense]:
-    """Every layer by its name in the file."""
+    """Return every layer by its name in the file."""
     convolutions = network.convolutions if isinstance(network, ConvNet) else ()
     dense = network.head if isinstance(network, ConvNet) else network
     named = {f"convolutions.{index}": layer for index, layer in enumerate(convolutions)}
@@ -133,7 +133,7 @@ def _layers(network: Network) -> dict[str, Dense]:
 
 
 def _shapes(described: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """(inputs, outputs) of every layer of the network described."""
+    """Return (inputs, outputs) of every layer of the described network."""
     shapes: dict[str, tuple[int, int]] = {}
     if described["kind"] == "conv":
         kernels = _kernels(described)
@@ -202,7 +202,7 @@ def _load(path: Path) -> Policy:
 
 
 def _schema(description: dict[str, Any]) -> Schema | None:
-    """The schema, which must give the very names that the policy has."""
+    """Return the schema; it must give exactly the names of the policy."""
     if description["schema"] is None:
         return None
     try:
@@ -222,7 +222,7 @@ def _description(path: Path) -> dict[str, Any]:
         raise UserError(f"{DESCRIPTION} is larger than 1 MiB; refused.")
     try:
         description = json.loads(path.read_bytes(), parse_constant=_no_constant, object_pairs_hook=_unique)
-        json.dumps(description, ensure_ascii=False).encode()  # half a character is JSON and no text
+        json.dumps(description, ensure_ascii=False).encode()  # half a character is valid JSON but not text
     except (ValueError, RecursionError):
         raise UserError(f"{DESCRIPTION} is not readable JSON; the folder is damaged.") from None
     if not isinstance(description, dict) or description.get("format") != FORMAT:
@@ -275,7 +275,7 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
 
 
 def _sound_provenance(made: Any) -> bool:
-    """Whether it says things under names, and so do those of its parts that are looked into."""
+    """Whether it is a dictionary, and so are those of its parts that are read."""
     if not isinstance(made, dict):
         return False
     data = made.get("data", {})
@@ -284,7 +284,7 @@ def _sound_provenance(made: Any) -> bool:
 
 
 def _sound_convolutions(network: dict[str, Any]) -> bool:
-    """Whether image, convolutions and the first dense layer fit each other."""
+    """Whether image, convolutions and the first dense layer fit together."""
     image, kernels = network.get("image"), network.get("convolutions")
     whole = lambda numbers, most: (  # noqa: E731
         isinstance(numbers, list) and len(numbers) == 3 and all(type(n) is int and 0 < n <= most for n in numbers)
@@ -301,7 +301,7 @@ def _sound_convolutions(network: dict[str, Any]) -> bool:
 
 
 def _temperature(number: Any) -> bool:
-    """Whether logits can be divided by it: beyond these bounds they would leave float32."""
+    """Whether logits can be divided by it: outside these bounds they would leave the range of float32."""
     return isinstance(number, int | float) and type(number) is not bool and 1e-9 <= number <= 1e9
 
 

@@ -1,9 +1,9 @@
-"""A policy as one ONNX file, for programs that know neither Python nor JAX.
+"""A policy as one ONNX file, for programs without Python and JAX.
 
 Input `observation`: float32 [batch, columns] in the units of the data, or uint8 [batch, height, width, channels].
-Outputs `logits` and `probabilities` [batch, actions], `energy` [batch]. Standardisation and temperature are inside;
-names, the quantiles of the training states' energies and where the policy came from are in the metadata, as JSON.
-The same policy gives the same bytes.
+Outputs `logits` and `probabilities` [batch, actions], `energy` [batch]. Standardisation and temperature are inside.
+The metadata hold names, the quantiles of the training states' energies and the provenance of the policy, as JSON. The
+same policy gives the same bytes.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ INPUT = "observation"
 
 
 def export(policy: Policy, path: Path, overwrite: bool = False) -> None:
-    """Write the policy to the file `path`, whole or not at all."""
+    """Write the policy to the file `path`: the whole file, or nothing."""
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder; name a file to write the policy to.")
     if folder.is_part(path):
-        raise UserError(f"{path} is a part of the policy in {path.parent}, and is not replaced; choose another file.")
+        raise UserError(f"{path} is part of the policy in {path.parent} and is not replaced; choose another file.")
     if path.exists() and not overwrite:
         raise UserError(f"{path} exists already; choose another file, or replace it with --overwrite.")
     files.write_bytes(path, as_bytes(policy))
 
 
 def as_bytes(policy: Policy) -> bytes:
-    """The content of the file."""
+    """Return the content of the file."""
     graph = _Graph()
     if isinstance(policy.network, ConvNet):
         head, x = policy.network.head, _look(graph, policy.network)
@@ -61,7 +61,7 @@ def as_bytes(policy: Policy) -> bytes:
 
 
 class _Graph:
-    """Nodes and constants in the order in which they were added; a node is named after what it gives."""
+    """Nodes and constants in the order in which they were added; a node has the name of its output."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -85,7 +85,7 @@ def _standardised(graph: _Graph, policy: Policy) -> str:
 
 
 def _look(graph: _Graph, network: ConvNet) -> str:
-    """The convolutions: pixels to [-1, 1], channels first for ONNX, and channels last again for the dense layers."""
+    """Add the convolutions: pixels to [-1, 1], channels first for ONNX, then channels last for the dense layers."""
     x = graph.node("Cast", "bytes", INPUT, to=TensorProto.FLOAT)
     x = graph.node("Div", "halves", x, graph.constant("half", 127.5))
     x = graph.node("Sub", "pixels", x, graph.constant("one", 1.0))
@@ -102,7 +102,7 @@ def _look(graph: _Graph, network: ConvNet) -> str:
 
 
 def _kernel_weights(layer: Dense, kernel: Kernel, channels: int) -> np.ndarray:
-    """Weights of patches [patch, outputs] as ONNX has them, [outputs, channels, height, width].
+    """Return weights of patches [patch, outputs] in ONNX's order, [outputs, channels, height, width].
 
     A patch is made of squares of stride x stride pixels (`sbil.networks.patches`).
     """
@@ -130,7 +130,7 @@ def _affine(graph: _Graph, layer: Dense, name: str, result: str, x: str) -> str:
 
 
 def _answers(graph: _Graph, logits: str, temperature: float) -> None:
-    """Probabilities at the temperature; the energy, shifted by the largest logit so that no exponential overflows."""
+    """Add probabilities at the temperature, and the energy, shifted by the largest logit against overflow."""
     cooled = graph.node("Div", "cooled", logits, graph.constant("temperature", temperature))
     graph.node("Softmax", "probabilities", cooled, axis=1)
     largest = graph.node("ReduceMax", "largest", logits, axes=[1], keepdims=1)
@@ -159,7 +159,7 @@ def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
         producer_name="sbil",
         producer_version=__version__,
         doc_string="Observations in their own units give logits, probabilities and the energy of each row. "
-        "Rows must be finite numbers: others give numbers without meaning.",
+        "Rows must be finite numbers: the outputs of other rows have no meaning.",
     )
     helper.set_model_props(model, {name: _json(value) for name, value in _metadata(policy).items()})
     return model

@@ -1,4 +1,4 @@
-"""What a finished policy does: act, probabilities, energy, and how familiar a state is."""
+"""A finished policy: its actions, probabilities and energy, and how familiar a state is."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ROWS = 1 << 16  # likewise
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A trained network with the names of what it sees and does; one observation or many at a time.
+    """A trained network with the names of its columns and actions, for one observation or many at a time.
 
-    standardisation: what is done to an observation before the network sees it; people give and get plain values.
-    temperature: what the logits are divided by before they become probabilities; the energy is not changed by it.
+    standardisation: applied to an observation before the network sees it; people give and get plain values.
+    temperature: divides the logits before they become probabilities; it does not change the energy.
     energies: quantiles of the energies of the states it was trained on, smallest first.
     schema: what the columns of the table it was trained on mean.
     """
@@ -43,14 +43,13 @@ class Policy:
 
     @property
     def spec(self) -> Spec:
-        """The shape of the task the policy is for."""
+        """The shape of the policy's task."""
         shape = self.network.shape if isinstance(self.network, ConvNet) else (len(self.observation_names),)
         return Spec(shape, len(self.action_names))
 
     @property
     def plain_network(self) -> Network:
-        """The network for observations as they are: the standardisation becomes a part of its first layer, and the
-        temperature of its last."""
+        """The network of plain observations: its first layer includes the standardisation, its last the temperature."""
         network = self.network
         if self.temperature != 1:
             cooler = jax.tree.map(lambda leaf: leaf / self.temperature, network.output)
@@ -66,7 +65,7 @@ class Policy:
         return eqx.tree_at(lambda whole: whole.layers[0], network, folded)
 
     def logits(self, observations: ArrayLike) -> np.ndarray:
-        """One logit an action for an observation [d] or for many [n, d]; images are uint8 [height, width, channels]."""
+        """Return one logit per action, for one observation [d] or [n, d]; images are uint8 [height, width, channel]."""
         if isinstance(self.network, ConvNet):
             return self._logits_of_images(np.asarray(observations), self.network)
         with np.errstate(over="ignore"):
@@ -89,7 +88,7 @@ class Policy:
         if self.standardisation:
             with np.errstate(over="ignore"):
                 rows = self.standardisation.apply(rows)
-        # XLA rounds a single row differently from many: it goes in twice, so that company changes no bit.
+        # XLA rounds a single row differently from many. It goes in twice, so its bits do not depend on other rows.
         twice = np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
         logits = np.asarray(_forward(self.network, twice))[: len(rows)]
         if not np.isfinite(logits).all():
@@ -116,35 +115,35 @@ class Policy:
         return logits[0] if images.ndim == 3 else logits
 
     def act(self, observations: ArrayLike) -> np.ndarray:
-        """The most probable action (its number) for one observation or many."""
+        """Return the most probable action (its number) for one observation or many."""
         return self.logits(observations).argmax(axis=-1)
 
     def predict(
         self, observation: ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[np.ndarray, None]:
-        """(action, state) as Stable-Baselines3 gives them; there is no state, and actions are the most probable."""
+        """Return (action, state) like Stable-Baselines3: the most probable action, and no state."""
         if not deterministic:
             raise UserError("predict takes the most probable action; draw from policy.probabilities(observation).")
         return self.act(observation), None
 
     def probabilities(self, observations: ArrayLike) -> np.ndarray:
-        """The probability of each action; sums to one."""
+        """Return the probability of each action; they sum to one."""
         logits = self.logits(observations)
         return np.asarray(jax.nn.softmax(logits if self.temperature == 1 else logits / self.temperature, axis=-1))
 
     def energy(self, observations: ArrayLike) -> np.ndarray:
-        """E(s), low where the training states were dense (meaningful for EDM)."""
+        """Return E(s), low where the training states were dense (meaningful for EDM)."""
         return np.asarray(energy(jnp.asarray(self.logits(observations))))
 
     def percentile(self, observations: ArrayLike) -> np.ndarray:
-        """How many of 100 training states have a lower energy: 100 is unlike all that was seen."""
+        """Return how many of 100 training states have a lower energy; 100 means unlike all training states."""
         if self.energies is None:
-            raise UserError("this policy does not know the energies of its training states; train it anew.")
+            raise UserError("this policy does not know the energies of its training states; train it again.")
         place = np.searchsorted(self.energies, self.energy(observations), side="left")
         return np.minimum(100 * place / (len(self.energies) - 1), 100.0)
 
     def save(self, path: str | Path, overwrite: bool = False, extra: Mapping[str, bytes] | None = None) -> None:
-        """Write the folder `path`, whole or not at all; `extra` files (metrics, say) go beside the policy."""
+        """Write the whole folder `path`, or nothing; `extra` files (for example metrics) are added to it."""
         from sbil.policy import folder
 
         folder.save(self, Path(path), overwrite, extra or {})
