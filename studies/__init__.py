@@ -2,6 +2,7 @@
 
 Run them from the repository root, for instance `python -m studies.publish --check`:
 
+    architecture draw the rooms of the package and their imports
     publish      write every published table and figure from the runs in results/, or check them
     collect      copy finished cells into results/
     remedies     run the study of EDM's remedies, and copy its runs into results/remedies/
