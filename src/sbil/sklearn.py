@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,14 +32,20 @@ except ImportError:
     raise UserError("sbil.sklearn needs scikit-learn; install it with: pip install 'sbil[sklearn]'") from None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """What the classifiers share; a parameter that is None has the value of the preset."""
 
-    algorithm: str  # set by each class
-    preset: str
-    updates: int | None
-    standardise: bool
-    random_state: Any
+    algorithm: ClassVar[str]
+
+    preset: str = "default"
+    updates: int | None = 1000
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    batch: int | None = None
+    hidden: tuple[int, ...] | None = None
+    standardise: bool = True
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the decisions y taken at the rows of X."""
@@ -110,6 +117,7 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class BCClassifier(_PolicyClassifier):
     """Behavioural cloning: a network that learns the decisions by maximum likelihood.
 
@@ -118,30 +126,10 @@ class BCClassifier(_PolicyClassifier):
     The others are settings of `sbil algorithms bc`; None: the value of the preset.
     """
 
-    algorithm = "bc"
-
-    def __init__(
-        self,
-        *,
-        preset: str = "default",
-        updates: int | None = 1000,
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        batch: int | None = None,
-        hidden: tuple[int, ...] | None = None,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.preset = preset
-        self.updates = updates
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch = batch
-        self.hidden = hidden
-        self.standardise = standardise
-        self.random_state = random_state
+    algorithm: ClassVar = "bc"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class EDMClassifier(_PolicyClassifier):
     """Energy-based distribution matching: behavioural cloning whose energy also says how familiar a row is.
 
@@ -150,41 +138,13 @@ class EDMClassifier(_PolicyClassifier):
     The others are settings of `sbil algorithms edm`; None: the value of the preset.
     """
 
-    algorithm = "edm"
+    algorithm: ClassVar = "edm"
 
-    def __init__(
-        self,
-        *,
-        preset: str = "default",
-        updates: int | None = 1000,
-        learning_rate: float | None = None,
-        weight_decay: float | None = None,
-        batch: int | None = None,
-        hidden: tuple[int, ...] | None = None,
-        weight: float | None = None,
-        square: float | None = None,
-        step_size: float | None = None,
-        noise: float | None = None,
-        chain_length: int | None = None,
-        buffer_size: int | None = None,
-        restart: float | None = None,
-        start: str | None = None,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.preset = preset
-        self.updates = updates
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.batch = batch
-        self.hidden = hidden
-        self.weight = weight
-        self.square = square
-        self.step_size = step_size
-        self.noise = noise
-        self.chain_length = chain_length
-        self.buffer_size = buffer_size
-        self.restart = restart
-        self.start = start
-        self.standardise = standardise
-        self.random_state = random_state
+    weight: float | None = None
+    square: float | None = None
+    step_size: float | None = None
+    noise: float | None = None
+    chain_length: int | None = None
+    buffer_size: int | None = None
+    restart: float | None = None
+    start: str | None = None
