@@ -1,7 +1,7 @@
 """Choosing settings on held-out demonstrations alone: cross-validation by trajectory, all candidates at once.
 
 Every run of a dataset chooses for itself: its trajectories are dealt into folds, every candidate is trained on all
-folds but one and scored by the log-loss of the decisions in that one. A run with a single trajectory is cut into
+folds but one and scored by the log-loss of the decisions in that fold. The only trajectory of a run is cut into
 stretches.
 """
 
@@ -22,7 +22,7 @@ from sbil.training import Report, room_for, train_many
 FOLDS = 3
 MOST_RUNS = 1000  # in one program on a GPU; a CPU is fastest with few
 MOST_RUNS_CPU = 50
-UNUSED = 2**32 - 1  # the number of no update: folds have random numbers of their own
+UNUSED = 2**32 - 1  # no update has this number, so folds have their own random numbers
 
 
 class Selection(NamedTuple):

@@ -14,7 +14,7 @@ import sbil
 from sbil import demonstrators
 from sbil.demonstrations import Column, Schema
 from sbil.policy import Policy, Standardisation
-from sbil.policy.card import card, escaped, told_shares
+from sbil.policy.card import card, disclosed_shares, escaped
 from sbil.text import counted, over
 
 SCHEMA = Schema(
@@ -108,10 +108,10 @@ def test_shares_are_those_of_all_decisions(made):
 
 
 def test_no_count_below_ten_can_be_read_or_worked_out():
-    assert told_shares(np.array([60, 9, 31])) == [0.6, None, None]  # 31 %, and 9 would be what is left
-    assert told_shares(np.array([90, 0, 9])) == [0.91, None, None]
-    assert told_shares(np.array([1630, 810, 50])) == [0.65, 0.33, 0.02]
-    assert told_shares(np.array([7])) == [None]
+    assert disclosed_shares(np.array([60, 9, 31])) == [0.6, None, None]  # 31 %, and 9 would be what is left
+    assert disclosed_shares(np.array([90, 0, 9])) == [0.91, None, None]
+    assert disclosed_shares(np.array([1630, 810, 50])) == [0.65, 0.33, 0.02]
+    assert disclosed_shares(np.array([7])) == [None]
     text = card(replace(POLICY, provenance={**PROVENANCE, "shares": [0.6, None, None]}))
     assert ["1", "fluids", "hidden"] in tables(text)
     assert "fewer than 10 decisions" in text

@@ -24,7 +24,7 @@ from sbil.evaluation.matching import MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
 from sbil.fitting import Diverged, Recipe, Watch, demonstrations_of, fingerprint, follow
 from sbil.policy import Policy
-from sbil.policy.card import card, told_shares
+from sbil.policy.card import card, disclosed_shares
 from sbil.training import Trained
 from sbil.version import MADE_BY
 
@@ -182,7 +182,7 @@ def _report(policy: Policy, trained: Trained, everything: Demonstrations, split:
 
 def with_facts(policy: Policy, training: Demonstrations, everything: Demonstrations, split: Split) -> Policy:
     """The policy that records the shares of the actions and, if it learned from a part of the data, which part."""
-    made = {**policy.provenance, "shares": told_shares(taken(training))}
+    made = {**policy.provenance, "shares": disclosed_shares(taken(training))}
     if split != Split():
         made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": split.record()}
     return replace(policy, provenance=made)

@@ -28,7 +28,7 @@ ORDER = (
 )
 
 INTERRUPTED = "interrupted; nothing finished is lost: train, quickstart and reproduce go on where they were."
-PATIENCE = 1.5  # seconds from a signal to the end
+PATIENCE = 1.5  # seconds from a signal to the end of the process
 
 # What a disk can refuse; everything else that the system reports is a fault of ours and shows its traceback.
 DISK_TROUBLE = (
@@ -62,7 +62,7 @@ def commands() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and leave: 0 done, 1 `verify` found a difference, 2 the user can mend it, 130 interrupted."""
+    """Run a command and exit. Status 0: done; 1: `verify` found a difference; 2: a UserError; 130: interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _leaving_promptly():
@@ -87,9 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def program() -> None:
-    """The command as a process of its own: once interrupted it leaves at once, whatever compiled work still runs.
+    """Run `main` as its own process, which ends at once when it is interrupted.
 
-    The interpreter would wait for that work at its end, which may take minutes.
+    The interpreter would first wait for compiled work that still runs, which may take minutes.
     """
     sys.unraisablehook = _unraisable
     try:
@@ -102,14 +102,14 @@ def program() -> None:
 
 
 def _unraisable(trouble: "sys.UnraisableHookArgs") -> None:
-    """Leave at once where Ctrl-C fell into a place that can raise nothing; Python would print it and go on."""
+    """Exit at once if Ctrl-C came while Python could not raise an error; Python would print it and go on."""
     if issubclass(trouble.exc_type, KeyboardInterrupt):
         _leave_at_once()
     sys.__unraisablehook__(trouble)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; but while a module is imported leave, for compiled ones cannot be left half imported."""
+    """Raise KeyboardInterrupt. While a module is imported exit instead: a compiled one must not be half imported."""
     while frame:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             _leave_at_once()
@@ -124,11 +124,11 @@ def _leave_at_once() -> None:
 
 @contextlib.contextmanager
 def _leaving_promptly() -> Iterator[None]:
-    """Ctrl-C and SIGTERM stop the command; one that is deep in compiled code is left after a moment all the same.
+    """Ctrl-C and SIGTERM stop the command, also while it runs compiled code.
 
-    Python tells a program of a signal between two of its own steps, and a step of training may take many seconds.
-    A thread hears of it at once, and leaves for the program if that has not happened within `PATIENCE`. Files are
-    written whole or not at all, so there is nothing to put in order.
+    Python handles a signal between two of its own steps, and a step of training may take many seconds. A thread hears
+    of the signal at once, and ends the process if the command has not ended within `PATIENCE`. Files are written whole
+    or not at all, so nothing has to be cleaned up.
     """
     if threading.current_thread() is not threading.main_thread() or os.name != "posix":
         yield
@@ -144,7 +144,7 @@ def _leaving_promptly() -> Iterator[None]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN or number == signal.SIGTERM:  # in the background Ctrl-C is for others
+        if handler is not signal.SIG_IGN or number == signal.SIGTERM:  # in the background Ctrl-C is ignored
             signal.signal(number, _interrupted)
     heard = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=listen, daemon=True).start()
@@ -171,7 +171,7 @@ def _dispatch(words: list[str]) -> None:
 
 
 def parse(command: Any, program: str, words: list[str], examples: Sequence[str]) -> Any:
-    """Options to a dataclass by tyro, with examples after its help and its boxed complaints brought to one line."""
+    """Let tyro read the options into a dataclass; add examples to its help, and make its complaints one line."""
     import tyro
 
     complaint = io.StringIO()
@@ -186,7 +186,7 @@ def parse(command: Any, program: str, words: list[str], examples: Sequence[str])
 
 
 def _one_line(box: str) -> str:
-    """The first part of tyro's box of complaint, without its frame, which is drawn in lines or in hyphens."""
+    """The first part of a complaint of tyro, without the frame around it, which is drawn in lines or in hyphens."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │╭╮╰╯") for line in box.splitlines()]
     parts = [""]
     for line in lines[1:]:
@@ -198,7 +198,7 @@ def _one_line(box: str) -> str:
 
 
 def _plainly(complaint: str) -> str:
-    """tyro's words without Python's: --updates must be a whole number. Got '1e3'."""
+    """A complaint of tyro without the words of Python: --updates must be a whole number. Got '1e3'."""
     value = re.match(r"Error parsing (\S+): .*?(?:: |from \[)('.*?'|\".*?\")(?:\]|\.|$)", complaint)
     kinds = {"int()": "a whole number", "INT": "a whole number", "float": "a number", "FLOAT": "a number"}
     kind = next((words for name, words in kinds.items() if re.search(rf"(?<!\w){re.escape(name)}", complaint)), None)
@@ -217,7 +217,7 @@ def _fail(message: str) -> None:
 
 
 def _leave(status: int) -> None:
-    """Leave without the interpreter's own complaints about a closed pipe: what is left to say goes nowhere."""
+    """Exit without the interpreter's complaints about a closed pipe; output that is left is dropped."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -29,9 +29,9 @@ class Collect:
     trajectories: int = 20
     """Whole episodes to record."""
     demonstrator: str | None = None
-    """Which demonstrator of the environment (`sbil demos list`): ppo where there is one, else dqn."""
+    """Which demonstrator of the environment (`sbil demos list` lists them; default: ppo if there is one, else dqn)."""
     policy: Path | None = None
-    """A policy folder to demonstrate in place of one that ships."""
+    """The folder of a policy that demonstrates instead of one that ships."""
     mode: Literal["sampled", "greedy"] | None = None
     """Whether the demonstrator draws its actions (sampled, where it can) or takes the most probable one (greedy)."""
     seed: int = 0
@@ -51,9 +51,9 @@ class Import:
     out: Path
     """The policy folder to write."""
     env: str | None = None
-    """The environment it was trained in: names what is seen and done, and is checked to fit."""
+    """The environment it was trained in: it gives the names of observations and actions, and must fit the agent."""
     vecnormalize: Path | None = None
-    """The file of VecNormalize statistics it was trained with, where it was."""
+    """The file of VecNormalize statistics, if the agent was trained with them."""
     overwrite: bool = False
     """Replace the folder if it exists."""
 
@@ -127,7 +127,7 @@ def hand_on(command: Export) -> None:
         drop_last=command.drop_last,
         overwrite=command.overwrite,
     )
-    print(f"wrote {path}; rewards are not a number, for none were recorded")
+    print(f"wrote {path}; its rewards are NaN, because none were recorded")
 
 
 def collect(command: Collect) -> None:

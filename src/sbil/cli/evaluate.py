@@ -32,10 +32,10 @@ class Command(ColumnOptions):
     """Compare with the decisions in this table or file: CSV, Parquet, NPZ, minari:NAME. The columns are those that the
     policy was trained on."""
     training: str | None = None
-    """What the policy was trained on: with it BC, the commonest and the previous action and the distance to the nearest
-    training states are compared with."""
+    """What the policy was trained on. It adds BC, the commonest and the previous action, and the distance to the
+    nearest training states to the comparison."""
     another: str | None = None
-    """A table of another population: how well are its states told apart?"""
+    """A table of another population: how well are its states recognised as different?"""
     episodes: int | None = None
     """Episodes to play, with --env (default: 300)."""
     seed: int | None = None
@@ -68,7 +68,7 @@ def run(command: Command) -> None:
 
 
 def must_fit_together(command: Command) -> None:
-    """Refuse options that would have no effect: playing has some, and recorded decisions have others."""
+    """Refuse options that would have no effect: some are for playing, others for recorded decisions."""
     from sbil.errors import UserError
 
     if (command.env is None) == (command.data is None):

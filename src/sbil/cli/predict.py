@@ -30,9 +30,9 @@ class Command:
     out: Path
     """The table to write: .csv or .parquet."""
     missing: Annotated[str | None, tyro.conf.arg(metavar="{refuse,mean,last,drop}")] = None
-    """What to do where a value is missing (default: what was done in training; the means are those of training)."""
+    """What to do if a value is missing (default: what was done in training; the means are those of training)."""
     unfamiliar: float = 99.0
-    """A state is flagged whose energy is above this percentile of the training states."""
+    """Flag a state as unfamiliar if its energy is above this percentile of the training states."""
     overwrite: bool = False
     """Replace the file if it exists."""
     json: bool = False
@@ -74,4 +74,4 @@ def show(command: Command, made: "Decisions", policy: "Policy") -> None:
             f"energy above percentile {command.unfamiliar:g} of the training states"
         )
     if not str(policy.provenance.get("algorithm", "")).startswith("edm"):
-        print("note: only EDM trains the energy to be low where states were seen; of other policies it says little")
+        print("note: only EDM trains the energy to be low at training states; for other policies it says little")

@@ -1,4 +1,4 @@
-"""Progress for people, on the terminal's error stream; plain lines, or nothing, when it is not a terminal."""
+"""Progress on the error stream: a bar or a table on a terminal; plain lines, or nothing, elsewhere."""
 
 import os
 import time
@@ -20,11 +20,11 @@ from sbil.training import Report
 if TYPE_CHECKING:
     from sbil.experiments import Cell, Result
 
-WIDE = 1000  # columns where nobody looks on: a file has room for every name
+WIDE = 1000  # columns of a file, which has room for every name
 
 
 def roomy(console: Console) -> Console:
-    """The console; where it is no terminal, and nobody said how wide it is, it cuts nothing."""
+    """The console; if it is not a terminal, and COLUMNS does not say how wide it is, it cuts nothing."""
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE
     return console
@@ -35,7 +35,7 @@ console = roomy(Console(stderr=True))
 
 @contextmanager
 def bar(total: int, label: str) -> Iterator[Callable[[float, str], None]]:
-    """A bar that is told how much is done and what to show beside it."""
+    """A bar; it yields a function to call with how much is done and what to show beside it."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -59,7 +59,7 @@ class Board:
     cells: "Sequence[Cell]"
     scores: "dict[Cell, float]" = field(default_factory=dict)  # of the cells that are done
     running: "dict[Cell, float]" = field(default_factory=dict)  # the share of each that is done
-    seconds: dict[str, list[float]] = field(default_factory=dict)  # a run, of the cells finished now, by method
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # per run of cells finished now, by method
     work: float = 0.0  # seconds of work in those cells
     note: str = ""
     said: set[str] = field(default_factory=set)  # notes that were printed
@@ -86,7 +86,7 @@ class Board:
             self.work += sum(result.seconds.values())
 
     def left(self) -> float | None:
-        """Seconds to go, by what runs of the same method took, or of all methods; none before one is known.
+        """Seconds to go, from the time that runs of the same method, or of all methods, took; None before one is known.
 
         Where groups run side by side, work is done faster than the clock goes, and that counts too.
         """
@@ -102,7 +102,7 @@ class Board:
         )
 
     def _left_of_the_first(self) -> float | None:
-        """Before a cell is done the pace of those that run stands for all."""
+        """Seconds to go before the first cell is done, from the pace of the cells that run."""
         done = sum(len(cell.runs) * share for cell, share in self.running.items())
         waiting = sum(len(cell.runs) for cell in self.cells if cell not in self.scores)
         return (waiting - done) * (time.monotonic() - self.started) / done if done else None
@@ -121,7 +121,7 @@ class Board:
             rows.setdefault((cell.setting, str(cell.method)), []).append(cell)
         columns = list(dict.fromkeys((cell.size, cell.unlabelled) for cell in self.cells))
         room = max(console.height - 8, 4)
-        # Where not all rows fit, those that move come first, then those that wait.
+        # If not all rows fit, those that run come first, then those that wait.
         order = sorted(rows, key=lambda row: (not self._any(rows[row], self.running), self._all_done(rows[row])))
         kept = set(order[:room])
         table = Table(box=None, pad_edge=False, header_style="bold")

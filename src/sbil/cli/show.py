@@ -12,7 +12,7 @@ EXAMPLES = ("sbil show policy/", "sbil show policy/ --json")
 
 @dataclass(frozen=True)
 class Command:
-    """Say what a policy is: network, columns, actions, data and settings; its folder is checked on the way."""
+    """Show the network, the columns, the actions, the data and the settings of a policy, and check its folder."""
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """The policy folder."""
@@ -42,7 +42,7 @@ def run(command: Command) -> None:
 
 
 def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
-    """What is to be known, a line each."""
+    """One line per fact, by its name."""
     network, made, schema = description["network"], policy.provenance, policy.schema
     data = made.get("data", {})
     settings = ", ".join(f"{name} {value}" for name, value in made.get("settings", {}).items())
@@ -68,5 +68,5 @@ def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
 
 
 def _count(number: Any, word: str) -> str:
-    """1 episode, 2 episodes; what a folder says may be anything."""
+    """1 episode, 2 episodes; the number comes from a folder, so it may be of any type."""
     return f"{number} {word}{'' if number == 1 else 's'}"

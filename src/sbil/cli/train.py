@@ -27,8 +27,8 @@ STANDARDISE = {"auto": None, "yes": True, "no": False}
 class Command(ColumnOptions):
     """Train a policy on recorded demonstrations and write it to a folder.
 
-    An interrupted training goes on where it was when the same command is given again; a choice among settings is
-    made anew.
+    An interrupted training goes on where it was when the same command is given again; a choice among settings
+    starts again.
     """
 
     algorithm: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")]
@@ -38,12 +38,12 @@ class Command(ColumnOptions):
     out: Path
     """The policy folder to write."""
     standardise: Literal["auto", "yes", "no"] = "auto"
-    """Bring every column to mean 0 and deviation 1 inside the policy (auto: tables are, other files are not)."""
+    """Bring every column to mean 0 and deviation 1 inside the policy (auto: yes for tables, no for other files)."""
     preset: str = "default"
     """A named set of settings of the algorithm."""
     set: tuple[str, ...] = ()
-    """Settings to change, as name=value; `sbil algorithms edm` lists them. Among values separated by slashes the best
-    is chosen by cross-validation on the training episodes."""
+    """Settings to change, as name=value; `sbil algorithms edm` lists them. Several values are separated by slashes: the
+    best is chosen by cross-validation on the training episodes."""
     updates: int | None = None
     """Updates (default: what the preset asks for; `sbil algorithms` says)."""
     seed: int = 0
@@ -51,7 +51,7 @@ class Command(ColumnOptions):
     trajectories: int = 0
     """Use only this many trajectories (episodes of a table), drawn with --draw-seed; 0 uses all."""
     draw_seed: int = 0
-    """Which random draw of them."""
+    """Seed of that draw, and of what is held out."""
     thin: int = 1
     """Keep every k-th step of each episode."""
     thin_offset: int = 0
@@ -59,8 +59,8 @@ class Command(ColumnOptions):
     held_out: float = 0.0
     """Share of the episodes (of the groups, with --group) to keep out of training and score afterwards."""
     calibrate: bool = False
-    """Fit a temperature to one half of what is held out, so that probabilities mean what they say; the other half is
-    scored."""
+    """Fit a temperature to one half of what is held out, so that probabilities agree with frequencies; the other half
+    is scored."""
     overwrite: bool = False
     """Replace the policy folder if it exists."""
     json: bool = False

@@ -10,8 +10,8 @@ from sbil.evaluation.decided import Decided, observed, softmax
 from sbil.evaluation.metrics.ece import BINS, bins_of
 from sbil.policy import Policy
 
-LOWEST, HIGHEST = 0.05, 1000.0  # temperatures; a few decisions that are all matched would ask for certainty
-STEPS = 45  # of the search, each of which halves what is left on a logarithmic scale
+LOWEST, HIGHEST = 0.05, 1000.0  # temperatures; if all of a few decisions are matched, the best one would be 0
+STEPS = 45  # of the search; each halves the range on a logarithmic scale
 CHUNK = 2**18  # rows looked at together
 
 
@@ -26,7 +26,7 @@ class Bin(NamedTuple):
 
 
 def reliability(decided: Decided, bins: int = BINS) -> list[Bin]:
-    """The calibration curve: a row for every bin of equal width that has decisions in it."""
+    """The calibration curve: one row for each of `bins` bins of equal width, without the empty ones."""
     confidence = decided.probabilities.max(axis=1).astype(np.float64)
     number = bins_of(confidence, bins)
     counts = np.bincount(number, minlength=bins)

@@ -172,10 +172,10 @@ def _shares(policy: Policy) -> list[float | None] | None:
     baselines = policy.provenance.get("baselines")
     if not baselines:
         return policy.provenance.get("shares")
-    return told_shares(np.array(baselines["first"]) + np.array(baselines["following"]).sum(axis=0))
+    return disclosed_shares(np.array(baselines["first"]) + np.array(baselines["following"]).sum(axis=0))
 
 
-def told_shares(counts: np.ndarray) -> list[float | None]:
+def disclosed_shares(counts: np.ndarray) -> list[float | None]:
     """Return the shares of actions that may be published: in hundredths, and None for small counts.
 
     If only one count is small, the next smallest is hidden too, because the two could be subtracted.
