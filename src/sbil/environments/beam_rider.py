@@ -13,5 +13,5 @@ ENVIRONMENT = HostEnvironment(
     play=atari.play,
     check=atari.check,
     stack=atari.STACK,
-    demonstrations=50,  # of some 2,000 frames each, 0.7 GB
+    demonstrations=50,  # of about 2,000 frames each: 0.7 GB
 )

@@ -3,8 +3,8 @@
 Built from MIMIC-III by Choudhary, Gupta and Thomas (2024), "ICU-Sepsis: A Benchmark MDP Built from Real Medical Data".
 Everything is read from the tables of the package `icu-sepsis` (version 2 of its environment) when it is first played;
 none of its code is run. An observation is the state as a one-hot row. The return is 1 if the patient survives and 0 if
-not, so that a mean return is a rate of survival. An action is one of five doses of fluids and one of five of
-vasopressors; one that was too rarely taken at a state has the mean effect of those that were not.
+not, so a mean return is a rate of survival. An action is one of five doses of fluids and one of five doses of
+vasopressors. An action that was too rarely taken at a state has the mean effect of the others.
 """
 
 from functools import cache
@@ -26,9 +26,9 @@ from sbil.policy import Policy
 NAME = "ICU-Sepsis-v2"
 STATES, DOSES = 716, 5
 ACTIONS = DOSES * DOSES
-DEATH, SURVIVAL = 713, 714  # the first two of three states in which an episode is over; the last is what follows them
+DEATH, SURVIVAL = 713, 714  # an episode is over in these states, and in the one that follows them
 MISSING = "ICU-Sepsis needs the package icu-sepsis: pip install 'sbil[sepsis]'."
-LEAST = 1e-9  # the probability given to what clinicians never do, whose logarithm a network can hold
+LEAST = 1e-9  # the probability of what clinicians never do; a network can hold its logarithm
 
 
 class Tables(NamedTuple):
@@ -36,12 +36,12 @@ class Tables(NamedTuple):
 
     transition: Float[np.ndarray, "states actions states"]
     start: Float[np.ndarray, " states"]
-    clinicians: Float[np.ndarray, "states actions"]  # how they acted; nothing where an episode is over
+    clinicians: Float[np.ndarray, "states actions"]  # how they acted; zeros if the episode is over
 
 
 @cache
 def tables() -> Tables:
-    """The tables of the package; where it is not installed, a line that says how."""
+    """Read the tables of the package; if it is not installed, say how to install it."""
     package = find_spec("icu_sepsis")
     if package is None or package.origin is None:
         raise UserError(MISSING)
@@ -57,12 +57,12 @@ def tables() -> Tables:
 
 
 def check() -> None:
-    """Refuse where the tables cannot be read."""
+    """Refuse if the tables cannot be read."""
     tables()
 
 
 class Steps(NamedTuple):
-    """The transitions as sums along the states, each different row once: most actions at a state share one."""
+    """The transitions as sums along the states. Most actions at a state share a row, and each row is kept once."""
 
     row: Int[np.ndarray, "states actions"]
     sums: Float[np.ndarray, "rows states"]
@@ -79,13 +79,13 @@ def steps() -> Steps:
 
 
 def _sums(probabilities: np.ndarray) -> np.ndarray:
-    """Cumulative probabilities that end at exactly 1, so that what has probability 0 is never drawn."""
+    """Cumulative probabilities that end at exactly 1, so that a state of probability 0 is never drawn."""
     summed = np.cumsum(probabilities, axis=-1)
     return (summed / summed[..., -1:]).astype(np.float32)
 
 
 class Patient(NamedTuple):
-    """A state, and the key of the patient's fate."""
+    """A state, and the key from which the next states are drawn."""
 
     state: Int[Array, ""]
     key: PRNGKeyArray

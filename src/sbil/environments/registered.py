@@ -34,7 +34,7 @@ def from_gymnasium(name: str) -> HostEnvironment:
 
 
 def registry() -> dict[str, Any]:
-    """What is registered with gymnasium, by name; nothing where it is not installed."""
+    """What is registered with gymnasium, by name; empty if gymnasium is not installed."""
     try:
         import gymnasium
     except ImportError:
@@ -44,7 +44,7 @@ def registry() -> dict[str, Any]:
 
 
 def _registered(name: str) -> Any:
-    """What gymnasium knows of a name. No module is imported for it: a name may come from a file."""
+    """The registration of a name. No module is imported for it, since a name may come from a file."""
     known = registry()
     if not known:
         raise UserError(lockstep.MISSING)
@@ -56,7 +56,7 @@ def _registered(name: str) -> Any:
 
 
 def _description(spec: Any) -> str | None:
-    """The registration as JSON, for workers, which import gymnasium alone."""
+    """The registration as JSON, for workers, which import nothing but gymnasium."""
     if callable(spec.entry_point) or str(spec.entry_point).startswith("__main__"):
         raise UserError(
             f"{spec.id} is registered in a way that worker processes cannot repeat; "
@@ -64,7 +64,7 @@ def _description(spec: Any) -> str | None:
         )
     try:
         text: str = spec.to_json()
-    except (TypeError, ValueError):  # arguments that JSON does not have; the workers may know the name
+    except (TypeError, ValueError):  # JSON cannot hold its arguments; perhaps the workers know the name
         return None
     return text
 

@@ -1,7 +1,7 @@
 """A short film of policies that play side by side, from the same seed, in the simulator itself.
 
-Each episode is played first and filmed afterwards: its actions are repeated before the camera, so that the length is
-known and only the frames that are shown are kept.
+Each episode is played twice: first to know its length, then to draw it, with the same actions. Only the frames that are
+shown are kept.
 """
 
 import io
@@ -21,9 +21,9 @@ from sbil.errors import UserError
 from sbil.rendering.stage import Episode, Player, number, play, simulator_for
 
 SHORTEST, LONGEST = 1.0, 60.0  # seconds of film
-FASTEST = 25.0  # frames of film a second
-HOLD = 1.5  # seconds that the last frame stays, less in a very short film
-PANEL = (320, 240)  # points that a picture fits into
+FASTEST = 25.0  # frames per second of film
+HOLD = 1.5  # seconds that the last frame stays; less in a very short film
+PANEL = (320, 240)  # the largest size of a picture
 CAPTION, FOOTER, MARGIN = 42, 20, 8
 LARGE, SMALL = 13, 11  # of the letters
 COLOURS = 96
@@ -35,7 +35,7 @@ Progress = Callable[[float, str], None]  # the share that is done, and what is b
 class Cut(NamedTuple):
     """Which steps are shown, and for how long."""
 
-    every: int  # one step of so many is shown
+    every: int  # every k-th step is shown
     frames: int
     duration: int  # of a frame, in milliseconds
     last: int  # of the last frame, in milliseconds
@@ -94,9 +94,9 @@ def make_film(
 
 
 def cut_to(seconds: float, steps: int, rate: float) -> Cut:
-    """Real speed if the longest episode fits into `seconds`, otherwise as much faster as it takes."""
-    real = ceil(rate / FASTEST)  # steps a frame at real speed
-    duration = round(100 * real / rate) * 10  # GIF counts in hundredths of a second
+    """Real speed if the longest episode fits into `seconds`; otherwise as much faster as needed."""
+    real = ceil(rate / FASTEST)  # steps per frame at real speed
+    duration = round(100 * real / rate) * 10  # GIF counts hundredths of a second
     last = round(100 * min(HOLD, seconds / 4)) * 10
     room = int((seconds * 1000 - last) // duration) + 1
     every = max(real, ceil(steps / max(room - 1, 1)))
@@ -115,7 +115,7 @@ def _pictures(
         for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True), 1):
             if simulator.step(int(action))[1] != reward:
                 raise RuntimeError(f"{environment.name} did not repeat itself when filmed (step {step}, seed {seed})")
-            picture = simulator.picture()  # of every step: exhaust fumes grow old by being drawn
+            picture = simulator.picture()  # each step: fumes that are drawn age with each picture
             if step % cut.every == 0 or step == episode.steps:
                 shown.append(_fitted(picture))
                 progress(step / episode.steps)
@@ -149,7 +149,7 @@ class Panel(NamedTuple):
 
 
 def _gif(panels: Sequence[Panel], cut: Cut, footer: Sequence[str], progress: Callable[[float], None]) -> bytes:
-    """All frames in one palette, so that what does not change from one to the next costs nothing."""
+    """All frames in one palette, so that points which do not change take no room."""
     sample = [_frame(panels, index, cut, footer) for index in np.linspace(0, cut.frames - 1, 12, dtype=int)]
     mosaic = Image.fromarray(np.concatenate([np.asarray(frame) for frame in sample]))
     palette = mosaic.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
@@ -185,7 +185,7 @@ def _frame(panels: Sequence[Panel], index: int, cut: Cut, footer: Sequence[str])
 
 
 def _lines(first: str, second: str, width: int) -> tuple[str, ...]:
-    """Both on one line if they fit."""
+    """Both texts on one line if they fit, else on two."""
     both = f"{first}: {second}"
     return (both,) if _font(False, SMALL).getlength(both) <= width else (first, second)
 
@@ -200,7 +200,7 @@ def _write(
     size: int = LARGE,
     tail: str = "",
 ) -> None:
-    """Text that is shortened, but for its tail, where it has no room."""
+    """Write text; shorten it, but not its tail, if there is no room for it."""
     font = _font(bold, size)
     line = text + tail
     while text and draw.textlength(line, font=font) > width:

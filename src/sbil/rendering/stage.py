@@ -1,6 +1,6 @@
-"""The stage: one episode of one policy in the simulator itself, with a picture of where it stands.
+"""One episode of one policy in the simulator itself, with pictures of it.
 
-An Atari policy plays on the small grey frames it is made for; its pictures are in colour, the screen's own points.
+An Atari policy plays on the small grey frames that it is made for; the pictures are the screen in colour.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from sbil.errors import UserError
 
 
 class Actor(Protocol):
-    """What a policy must do to be filmed."""
+    """What a policy must be able to do."""
 
     def act(self, observations: Any) -> np.ndarray: ...
     def probabilities(self, observations: Any) -> np.ndarray: ...
@@ -36,7 +36,7 @@ class Player:
 
 
 class Episode(NamedTuple):
-    """What a player did and what it was given for it."""
+    """What a player did, and its rewards."""
 
     actions: np.ndarray  # [T]
     rewards: np.ndarray  # [T], float64
@@ -86,7 +86,7 @@ def play(
 
 
 class Simulator(Protocol):
-    """One episode at a time in a simulator, with a picture of where it stands."""
+    """A simulator that plays one episode at a time and draws its state."""
 
     rate: float
 
@@ -97,7 +97,7 @@ class Simulator(Protocol):
 
 
 def simulator_for(environment: Environment, filming: bool) -> Simulator:
-    """The simulator of a task; for filming, one that draws."""
+    """The simulator of an environment; for filming, one that draws."""
     try:
         return _Atari(filming) if environment.name == atari.BEAM_RIDER else _Gymnasium(environment.name, filming)
     except ImportError as error:
@@ -145,7 +145,7 @@ class _Gymnasium:
 
 
 class _Atari:
-    """The game as policies see it, channels last; or, for filming, the same game with its screen in colour."""
+    """The game as policies see it, with channels last; for filming, the same game with its screen in colour."""
 
     def __init__(self, filming: bool) -> None:
         screen = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}
@@ -165,7 +165,7 @@ class _Atari:
         return self.newest if self.filming else np.ascontiguousarray(np.moveaxis(frames[0], 0, -1))
 
     def picture(self) -> Any:
-        return Image.fromarray(np.repeat(self.newest, 2, axis=1))  # a point of this screen is twice as wide as high
+        return Image.fromarray(np.repeat(self.newest, 2, axis=1))  # points of this screen are twice as wide as high
 
     def close(self) -> None:
         self.env.close()

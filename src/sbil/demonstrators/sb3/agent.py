@@ -2,8 +2,8 @@
 
     policy = import_agent("ppo-Acrobot-v1.zip", "Acrobot-v1", "ppo-Acrobot-v1-vecnormalize.pkl")
 
-What VecNormalize did to observations becomes the policy's standardisation. It also clipped them, at 10 standard
-deviations unless told otherwise, and a policy does not: they differ beyond that, where no training has been.
+The scaling of observations by VecNormalize becomes the policy's standardisation. VecNormalize also clips them, by
+default at 10 standard deviations. A policy does not clip, so the two differ for observations beyond that.
 """
 
 import base64
@@ -29,10 +29,10 @@ from sbil.policy import Policy, Standardisation
 class Kind(NamedTuple):
     """How the agents with one class of policy keep the network that acts."""
 
-    stacks: tuple[str, ...]  # sequences of layers, an activation between any two, one after the other
-    output: str | None  # the layer after them; none where it is the last of them
-    ignored: tuple[str, ...]  # what does not act
-    activation: str  # where they do not say
+    stacks: tuple[str, ...]  # sequences of layers with activations between them, in order
+    output: str | None  # the layer after them; None if the last of them is the output
+    ignored: tuple[str, ...]  # networks that do not choose actions
+    activation: str  # the default
 
 
 KINDS = {
@@ -54,13 +54,13 @@ def import_agent(
     vecnormalize: str | Path | None = None,
     action_names: tuple[str, ...] | None = None,
 ) -> Policy:
-    """The policy of an agent's zip file. Nothing in the file is run; what is not understood is refused.
+    """Read the policy from an agent's zip file. Nothing in the file is run; what is not known is refused.
 
-    environment: names what is observed and decided, and the policy is checked to fit it.
-    vecnormalize: the file of VecNormalize statistics that the agent was trained with, where it was.
+    environment: its names of observations and actions are taken, and the policy must fit it.
+    vecnormalize: the file of the VecNormalize statistics, if the agent was trained with them.
     action_names: instead of those of the environment.
 
-    The logits of a DQN are its action values: its greedy policy is the agent, draws from their softmax are not.
+    The logits of a DQN are its action values. Its greedy policy is the agent; draws from their softmax are not.
     """
     content = _content(Path(path))
     agent = _named(path, lambda: _agent(content))
@@ -124,7 +124,7 @@ def _content(path: Path) -> bytes:
 
 
 def _named(path: str | Path, read: Any) -> Any:
-    """What `read` gives; its refusals name the file."""
+    """What `read` returns; its errors name the file."""
     try:
         return read()
     except UserError as error:
@@ -157,18 +157,18 @@ def _agent(content: bytes) -> _Agent:
 
 
 def _serialized(entry: Any) -> Any:
-    """An entry of 'data': as it is, or what its pickle says."""
+    """An entry of 'data', or the content of its pickle."""
     if isinstance(entry, dict) and ":serialized:" in entry:
         return pickles.read(base64.b64decode(entry[":serialized:"], validate=True))
     return entry
 
 
 def _called(value: Any) -> str:
-    return f"'{value.name}'" if isinstance(value, Name) else "of a class of its own"
+    return f"'{value.name}'" if isinstance(value, Name) else "of another class"
 
 
 def _spaces(described: dict[str, Any]) -> int:
-    """How many numbers are observed; spaces of other kinds are refused."""
+    """How many numbers are observed; refuse other spaces."""
     acts, sees = (described.get(name) for name in ("action_space", "observation_space"))
     for space, what, wanted in ((acts, "actions", "Discrete"), (sees, "observations", "Box")):
         kind = re.search(r"(\w{1,64})'>$", str(space.get(":type:"))) if isinstance(space, dict) else None
@@ -204,10 +204,10 @@ def _layers(arrays: dict[str, np.ndarray], kind: Kind) -> tuple[Dense, ...]:
     if kind.output:
         layers.append(_layer(arrays, kind.output))
     if arrays:
-        raise UserError(f"policy.pth holds '{min(arrays)}', which is no part of a plain network; it is not imported.")
+        raise UserError(f"policy.pth holds '{min(arrays)}', which no plain network has; it cannot be imported.")
     shapes = [layer.weight.shape for layer in layers]
     if not layers or any(one[1] != other[0] for one, other in pairwise(shapes)):
-        raise UserError(f"policy.pth: its layers of {shapes} do not follow on each other.")
+        raise UserError(f"policy.pth: its layers of {shapes} do not fit each other.")
     return tuple(layers)
 
 
@@ -222,7 +222,7 @@ def _layer(arrays: dict[str, np.ndarray], name: str) -> Dense:
 
 
 def _standardisation(content: bytes, inputs: int) -> tuple[Standardisation | None, float]:
-    """(the standardisation, none where observations were left alone; where it clipped) of VecNormalize statistics."""
+    """(standardisation or None, where observations are clipped) of VecNormalize statistics."""
     kept = pickles.read(content)
     normalise = Name("stable_baselines3.common.vec_env.vec_normalize", "VecNormalize")
     if not isinstance(kept, Made) or kept.what != normalise or not isinstance(kept.state, dict):

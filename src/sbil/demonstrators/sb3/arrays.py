@@ -1,4 +1,4 @@
-"""Arrays in the files of torch and NumPy, from their bytes."""
+"""Read the arrays in files of torch and NumPy from their bytes."""
 
 import io
 import math
@@ -12,7 +12,7 @@ from sbil.demonstrators.sb3 import pickles
 from sbil.demonstrators.sb3.pickles import Made, Name, Stored
 from sbil.errors import UserError
 
-LARGEST = 1 << 28  # bytes, of a file and of what it unpacks to
+LARGEST = 1 << 28  # bytes: the limit of a file and of its unpacked content
 STORAGES = {"HalfStorage": "f2", "FloatStorage": "f4", "DoubleStorage": "f8"}
 ORDERS = {b"little": "<", b"big": ">"}
 MULTIARRAY = ("numpy.core.multiarray", "numpy._core.multiarray")
@@ -39,18 +39,18 @@ class Archive:
 
 
 def tensors(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a file that torch.save made of a state dictionary, by name."""
+    """The arrays, by name, of a state dictionary that torch.save wrote."""
     archive = Archive(content, "policy.pth")
     root = next((name.removesuffix("data.pkl") for name in archive.names if name.endswith("/data.pkl")), "archive/")
     order = ORDERS.get(archive[f"{root}byteorder"] if f"{root}byteorder" in archive.names else b"little")
     if order is None:
-        raise UserError("policy.pth does not say in which order the bytes of a number are; it is damaged.")
+        raise UserError("the byte order of policy.pth is unknown; it is damaged.")
     state = pickles.read(archive[f"{root}data.pkl"])
     if not (isinstance(state, Made) and state.what == Name("collections", "OrderedDict") and state.arguments == ()):
         raise UserError("policy.pth does not hold the state of a network.")
     for name in state.items:
         if not isinstance(name, str) or not re.fullmatch(r"[\w.]{1,200}", name):
-            raise UserError("policy.pth names a tensor as no layer is called; it is damaged.")
+            raise UserError("a tensor in policy.pth has a name that no layer can have; it is damaged.")
     return {name: _tensor(name, value, archive, root, order) for name, value in state.items.items()}
 
 
@@ -94,7 +94,7 @@ def _inside(offset: Any, shape: Any, strides: Any, count: Any) -> bool:
 
 
 def _wholes(numbers: Any) -> bool:
-    """Whether these are whole numbers from 0, none beyond what an array can have."""
+    """Whether these are whole numbers from 0 that an array can have."""
     return isinstance(numbers, tuple) and all(type(number) is int and 0 <= number < 1 << 40 for number in numbers)
 
 

@@ -1,8 +1,8 @@
-"""Pickles read as what they say, not run.
+"""Pickles are read without being run.
 
-A pickle is a program that builds objects by calling functions it names. Here it is only followed: what it would look up
-is a `Name`, what it would call is a `Made` with its arguments, and nothing is looked up or called. Whoever reads the
-result takes from it the few things that are known and refuses the rest.
+A pickle is a program that builds objects by calling functions that it names. Here its instructions are followed, but
+nothing is imported or called: a function becomes a `Name`, and a call becomes a `Made` with its arguments. The reader
+of the result takes the few things that it knows and refuses the rest.
 """
 
 import pickletools
@@ -30,7 +30,7 @@ class Name(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """What lies outside the pickle, under an identity of the writer's making."""
+    """Something outside the pickle, with the identity that the writer gave it."""
 
     identity: Any
 
@@ -46,7 +46,7 @@ class Made:
 
 
 def read(content: bytes) -> Any:
-    """What a pickle (of protocol 2 or later) says. Sets are read as lists; what is appended to a Made is left out."""
+    """The content of a pickle of protocol 2 or later. Sets become lists; what is appended to a Made is left out."""
     try:
         return _Machine().follow(content)
     except (ValueError, LookupError, TypeError, OverflowError) as error:
@@ -158,6 +158,6 @@ def _set(pairs: list[Any], target: Any) -> None:
     if not isinstance(entries, dict) or len(pairs) % 2:
         raise TypeError("not a dictionary")
     for key, value in zip(pairs[::2], pairs[1::2], strict=True):
-        if not isinstance(key, str | int | float | bytes | None):  # to find the hash of anything else might not end
+        if not isinstance(key, str | int | float | bytes | None):  # the hash of anything else might take forever
             raise TypeError("not a plain key")
         entries[key] = value

@@ -1,4 +1,4 @@
-"""Playing in simulators outside JAX: gymnasium in worker processes, Atari in threads.
+"""Simulators outside JAX: gymnasium in worker processes, Atari in threads.
 
-Worker processes import from here alone: nothing at the top of this package imports JAX.
+Worker processes import `worker` and what it needs, and none of these modules imports JAX at its top.
 """

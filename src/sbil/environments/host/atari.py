@@ -1,10 +1,10 @@
 """Atari games: ale-py emulates them in threads, the networks look at many games at once.
 
 The usual preprocessing (Machado et al. 2018, without sticky actions; the Arcade Learning Environment calls this
-NoFrameskip-v4): an action is held for 4 frames; a frame is grey, 84 x 84, the maximum over the last two; an observation
-is the last 4 frames, black before the first; a game begins after 1 to 30 idle frames and the fire button, and is played
-until all lives are lost, for at most five minutes (Mnih et al. 2015: a ship that idles would never end). Scores are not
-clipped.
+NoFrameskip-v4). An action is held for 4 frames. A frame is grey, 84 x 84 points, the maximum over the last two. An
+observation is the last 4 frames, black before the first. A game begins after 1 to 30 idle frames and the fire button.
+It ends when all lives are lost, or after five minutes (Mnih et al. 2015), since a ship that idles would never end.
+Scores are not clipped.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,11 +25,14 @@ ROM = "beam_rider"
 STACK, SIZE = 4, 84
 FRAMES = 18_000  # of a game at most: five minutes
 SKIP = 4
-MACHINES = 320  # games under way at once
+MACHINES = 320  # games that are played at once
 
 
 def vector(games: int, threads: int = 0, **options: Any) -> Any:
-    """So many games as one vector environment of ale-py; threads 0: one a core; options change what is usual here."""
+    """Several games as one vector environment of ale-py.
+
+    threads: 0 means one per core. options: of AtariVectorEnv, instead of the usual ones of this module.
+    """
     try:
         import ale_py
         from ale_py.vector_env import AtariVectorEnv
@@ -58,7 +61,7 @@ def check() -> None:
 
 
 class Hall:
-    """Machines that play: each takes the next game that waits when its own is over."""
+    """Machines that play. A machine takes the next waiting game when its own is over."""
 
     def __init__(self, machines: int, seeds: np.ndarray, waiting: Iterator[tuple[int, int]], record: bool) -> None:
         self.seeds, self.waiting, self.record = seeds, waiting, record
@@ -72,7 +75,7 @@ class Hall:
         self._note(range(machines), self.image)
 
     def move(self, networks: Any, greedy: bool) -> None:
-        """Look at the games that are not over, and let them move; the move is not waited for."""
+        """Choose the actions of all games that are not over and send them, without waiting for the frames."""
         places = np.flatnonzero(self.busy)
         room = 1 << (len(places) - 1).bit_length()  # few shapes to compile
         shown = np.resize(places, min(room, len(self.games)))
@@ -83,7 +86,7 @@ class Hall:
         self.vector.send(self.sent)
 
     def receive(self) -> list[tuple[tuple[int, int], float, Recorded | None]]:
-        """Take in what the move brought: the games that are over, with their scores. Waiting ones take their place."""
+        """Receive the frames; return the games that are over, with their scores. Waiting games take their places."""
         self.image, reward, terminal, truncated, info = self.vector.recv()
         self.total += reward
         self.time += 1
@@ -124,7 +127,7 @@ class Hall:
 
 @partial(jax.jit, static_argnames="greedy")
 def _choose(networks: Any, policy: Array, image: Array, seeds: Array, time: Array, greedy: bool) -> Array:
-    """The action at each machine, by the network of its game."""
+    """The action at each machine, chosen by the network of its game."""
     inputs = stacked(image)
     if len(jax.tree.leaves(networks)[0]) == 1:
         logits = jax.tree.map(lambda leaf: leaf[0], networks)(inputs)
@@ -137,10 +140,10 @@ def _choose(networks: Any, policy: Array, image: Array, seeds: Array, time: Arra
 
 
 def play(networks: Any, seeds: np.ndarray, *, greedy: bool, record: bool = False) -> Played:
-    """R networks play a game a seed, all through two halls: while one moves, the networks look at the other.
+    """R networks play one game per seed, in two halls: while one hall moves, the networks look at the other.
 
-    A game depends on its network and its seed; but networks round differently by how many games they look at, so a near
-    tie between two actions may fall otherwise in other company.
+    A game depends on its network and its seed alone, but for rounding: networks round by the number of games that they
+    look at. So a near tie between two actions may end differently when other games are played beside it.
     """
     runs, games = seeds.shape
     waiting = iter([(run, game) for run in range(runs) for game in range(games)])

@@ -1,14 +1,14 @@
-"""The forward pass of a fully connected network in NumPy: what sbil.networks.MLP computes, without JAX."""
+"""The forward pass of a fully connected network in NumPy. It computes what sbil.networks.MLP does, without JAX."""
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-Layers = Sequence[tuple[np.ndarray, np.ndarray]]  # (weight [inputs, outputs], bias [outputs]) a layer
+Layers = Sequence[tuple[np.ndarray, np.ndarray]]  # (weight [inputs, outputs], bias [outputs]) of each layer
 
 
 def elu(x: np.ndarray) -> np.ndarray:
-    """x where positive, exp(x) - 1 elsewhere; changes x."""
+    """x if positive, else exp(x) - 1; changes x."""
     negative = np.minimum(x, 0)
     np.exp(negative, out=negative)
     negative -= 1
@@ -18,7 +18,7 @@ def elu(x: np.ndarray) -> np.ndarray:
 
 
 def relu(x: np.ndarray) -> np.ndarray:
-    """x where positive, 0 elsewhere; changes x."""
+    """x if positive, else 0; changes x."""
     return np.maximum(x, 0, out=x)
 
 
@@ -33,8 +33,8 @@ ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"elu": elu, "relu"
 def forward(layers: Layers, activation: str, observations: np.ndarray) -> np.ndarray:
     """The logits of observations [n, inputs], float32.
 
-    Every row is multiplied by itself, a vector by a matrix: BLAS rounds the rows of a product differently with their
-    number and place, and an episode must not depend on which others are still being played.
+    Each row is multiplied separately. BLAS rounds a row of a product by the number of rows and by its place, and an
+    episode must not depend on the episodes that are played beside it.
     """
     activate = ACTIVATIONS[activation]
     x = observations[:, None, :]

@@ -1,4 +1,4 @@
-"""Playing in gymnasium's environments: policies and seeds are dealt to worker processes in blocks of episodes."""
+"""Environments of gymnasium: worker processes play policies and seeds in blocks of episodes."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def play(
 ) -> Played:
     """R policies (stacked, leading axis R) play one episode for each of their seeds [R, E].
 
-    spec: what the environment is, as JSON, where gymnasium itself does not know its name.
+    spec: the registration of the environment, as JSON, if gymnasium in a worker does not know its name.
     """
     if not isinstance(networks, MLP):
         raise UserError(f"only fully connected networks play in {name}. Got {type(networks).__name__}.")
@@ -28,7 +28,7 @@ def play(
     header = {
         "name": name,
         "spec": spec,
-        "path": workers.search_path(),  # it may have grown since the workers were started
+        "path": workers.search_path(),  # it may be longer now than when the workers were started
         "activation": networks.activation,
         "greedy": greedy,
         "record": record,

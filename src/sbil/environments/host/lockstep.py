@@ -11,21 +11,21 @@ from sbil.environments.base import Recorded
 from sbil.environments.host.forward import Layers, forward
 from sbil.errors import UserError
 
-BLOCK = 50  # episodes in a unit, at most
-STREAM = 0x5B11  # sets the stream of actions apart from the environment's own, which has the same seed
+BLOCK = 50  # the most episodes in a unit
+STREAM = 0x5B11  # sets the random numbers of the actions apart from the environment's, which has the same seed
 DRAWS = 512  # numbers drawn at once for each episode
 MISSING = 'gymnasium is not installed; install it with: pip install "sbil[envs]"'
 
 
 class Stepper(NamedTuple):
-    """An environment of gymnasium without its outer wrappers, and the time limit that one of them keeps."""
+    """An environment of gymnasium without its outer wrappers, and its time limit, which a wrapper had kept."""
 
     environment: Any
     limit: int
 
 
 def make(name: str, spec: str | None = None) -> Any:
-    """An environment of gymnasium; `spec` (JSON) says what it is where gymnasium does not know the name."""
+    """Make an environment of gymnasium; `spec` (JSON) registers it if gymnasium does not know the name."""
     try:
         import gymnasium
         from gymnasium.envs.registration import EnvSpec
@@ -34,7 +34,7 @@ def make(name: str, spec: str | None = None) -> Any:
     what = name if spec is None or name in gymnasium.registry else EnvSpec.from_json(spec)
     try:
         with warnings.catch_warnings():
-            # Box2D's bindings give this one as they are imported, and crash where warnings are errors.
+            # The import of Box2D's bindings gives this warning, and crashes if warnings are errors.
             warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
             return gymnasium.make(what, disable_env_checker=True)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
@@ -52,7 +52,7 @@ def check(name: str, spec: str | None = None) -> None:
 
 
 def stepper(environment: Any) -> Stepper:
-    """Without the wrappers that only count steps and check the order of calls: lockstep does both."""
+    """Remove the wrappers that count steps and check the order of calls, since `play` does both."""
     from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
     limit = environment.spec.max_episode_steps
@@ -65,7 +65,7 @@ def stepper(environment: Any) -> Stepper:
 
 @cache
 def _trusting() -> Any:
-    """Discrete actions that are not checked at every step, an eighth of LunarLander's time: an argmax is in range."""
+    """Discrete actions that are not checked at every step: that takes an eighth of LunarLander's time for nothing."""
     from gymnasium.spaces import Discrete
 
     return type("Trusting", (Discrete,), {"contains": lambda self, x: True})
@@ -76,7 +76,7 @@ def play(
 ) -> tuple[np.ndarray, list[Recorded]]:
     """(returns float64 [n], what was recorded): episode i is played in steppers[i] from seeds[i].
 
-    An episode depends on its seed and the policy alone, whatever is played beside it.
+    An episode depends on its seed and the policy alone, not on the episodes beside it.
     """
     first = [s.environment.reset(seed=int(seed))[0] for s, seed in zip(steppers, seeds, strict=True)]
     observations = np.array(first, np.float32)

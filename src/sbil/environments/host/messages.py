@@ -1,4 +1,4 @@
-"""Messages between processes: a JSON header and plain arrays, each announced by its length. Nothing is unpickled."""
+"""Messages between processes: a JSON header and plain arrays, with their lengths before them. There is no pickle."""
 
 import json
 from typing import Any, BinaryIO, NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Message(NamedTuple):
-    """What is said, and the arrays that go with it."""
+    """A header, and the arrays that go with it."""
 
     header: dict[str, Any]
     arrays: list[np.ndarray]
@@ -26,7 +26,7 @@ def send(stream: BinaryIO, message: Message) -> None:
 
 
 def receive(stream: BinaryIO) -> Message:
-    """Read a message; EOFError where the other side has gone."""
+    """Read a message; raise EOFError if the other side has ended."""
     text = json.loads(_exactly(stream, int.from_bytes(_exactly(stream, 8), "little")))
     arrays = []
     for name, shape in text["arrays"]:

@@ -1,6 +1,6 @@
-"""A worker process: reads units of work from its input, plays them, and writes what came of them.
+"""A worker process: it reads units of work from its input, plays them, and writes the results to its output.
 
-It ends as soon as its input does, in the middle of a unit too: no worker outlives the process that started it.
+It ends as soon as its input ends, also in the middle of a unit. So no worker outlives the process that started it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from sbil.errors import UserError
 def main() -> None:
     """Serve until the input ends."""
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # What an environment prints must not end up among the answers, nor may it read the commands.
+    # What an environment prints must not be mixed with the answers, and it must not read the commands.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
@@ -49,7 +49,7 @@ def _answer(unit: Message) -> Message:
     except UserError as error:
         return Message({"mistake": str(error)}, [])
     except Exception:
-        _steppers.clear()  # who knows what state they are in
+        _steppers.clear()  # their state is unknown now
         return Message({"failure": traceback.format_exc()}, [])
 
 

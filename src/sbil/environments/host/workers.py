@@ -1,7 +1,8 @@
-"""Worker processes, one a core, started when they are first needed and kept until this process ends.
+"""Worker processes, one per core. They start when they are first needed and end with this process.
 
-They are plain child processes that speak over their input and output. Unlike those of multiprocessing they never
-import the main script again, so a script needs no guard, and `python -c`, an installed command and a notebook all do.
+They are plain child processes that speak over their input and output. Unlike those of multiprocessing they do not
+import the main script again. So a script needs no guard, and workers can be used from `python -c`, from an installed
+command and from a notebook.
 """
 
 import atexit
@@ -24,11 +25,11 @@ VARIABLE = "SBIL_WORKERS"
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from sbil.environments.host.worker import main; main()"
 )
-# The workers are the parallelism: threads inside them would only fight for the same cores.
+# There is one worker per core, so threads inside the workers would compete for the same cores.
 ONE_THREAD = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "BLIS_NUM_THREADS"), "1"
 )
-ATTEMPTS = 2  # at a unit whose worker dies
+ATTEMPTS = 2  # how often a unit is tried when its worker dies
 
 
 def cores() -> int:
@@ -37,7 +38,7 @@ def cores() -> int:
 
 
 def count() -> int:
-    """How many worker processes play at once: SBIL_WORKERS, or one a core."""
+    """How many worker processes play at once: SBIL_WORKERS, or one per core."""
     given = os.environ.get(VARIABLE)
     if given is None:
         return cores()
@@ -60,7 +61,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | ONE_THREAD,
-            # Ctrl-C is for the parent, which ends its workers itself.
+            # Ctrl-C goes to the parent only, which ends its workers itself.
             process_group=0 if os.name == "posix" else None,
         )
         self.pid = self._process.pid
@@ -68,7 +69,7 @@ class Worker:
         self._output = cast(BinaryIO, self._process.stdout)
 
     def ask(self, unit: Message) -> Message:
-        """The answer to a unit; EOFError where the worker dies over it."""
+        """The answer to a unit; raise EOFError if the worker dies."""
         try:
             send(self._input, unit)
             return receive(self._output)
@@ -80,7 +81,7 @@ class Worker:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process at once; whoever waits for its answer sees EOFError."""
+        """End the process at once; a caller that waits for its answer gets EOFError."""
         self._process.kill()
         self._process.wait()
 
@@ -110,7 +111,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _waiting() -> Worker | None:
-    """An idle worker; those that have died meanwhile are cleared away."""
+    """An idle worker; those that have died are removed."""
     with contextlib.suppress(IndexError):  # another thread may be faster
         while True:
             worker = _idle.pop()
@@ -121,7 +122,7 @@ def _waiting() -> Worker | None:
 
 
 class _Stopped(Exception):
-    """Nothing is to be started any more."""
+    """No more work may be started."""
 
 
 class _Deal:
@@ -145,8 +146,8 @@ class _Deal:
             _idle.append(worker)
             return answer
         raise UserError(
-            f"a worker process died {ATTEMPTS} times over the same episodes of {unit.header['name']}; out of memory? "
-            f"Fewer workers need less: set {VARIABLE}."
+            f"a worker process died {ATTEMPTS} times over the same episodes of {unit.header['name']}, perhaps for lack "
+            f"of memory; set {VARIABLE} to use fewer workers."
         )
 
     def stop(self) -> None:
