@@ -30,10 +30,9 @@ class Command:
 def run(command: Command) -> None:
     """Write, and say what goes in and comes out."""
     from sbil.policy import Policy
-    from sbil.policy.onnx import export
 
     policy = Policy.load(command.policy)
-    export(policy, command.onnx, command.overwrite)
+    policy.export(command.onnx, command.overwrite)
     if command.json:
         inputs = policy.observation_names or policy.spec.observation_shape
         print(json.dumps({"onnx": str(command.onnx), "observation": inputs, "actions": policy.action_names}))

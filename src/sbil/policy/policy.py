@@ -148,6 +148,12 @@ class Policy:
 
         folder.save(self, Path(path), overwrite, extra or {})
 
+    def export(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the policy as one ONNX file: observations in, logits, probabilities and energy out."""
+        from sbil.policy import onnx
+
+        onnx.export(self, Path(path), overwrite)
+
     @classmethod
     def load(cls, path: str | Path) -> Policy:
         """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
