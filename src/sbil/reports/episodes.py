@@ -75,6 +75,7 @@ def episodes_page(
     return html.page(
         "episodes",
         data,
+        command="sbil view",
         title=title,
         counts=_counts(demonstrations),
         balance=_balance(demonstrations),

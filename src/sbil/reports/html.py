@@ -1,7 +1,7 @@
-"""What every page of ours is made of: markup that escapes, data that stay data, and a policy that lets nothing else in.
+"""Building blocks of HTML pages: markup that escapes text, data that stay data, and a content security policy.
 
-Names come from files, so they get into a page as text only; a policy in its head forbids every script and style but
-those that ship here, known by their hashes.
+Names come from files, so they enter a page as text only. The policy in the head of a page forbids every script and
+style except those that ship here, which it knows by their hashes.
 """
 
 import base64
@@ -15,45 +15,49 @@ from typing import Any
 
 
 class Html(str):
-    """Markup; any other text is escaped before it gets in."""
+    """Markup. Any other text is escaped before it becomes a part of it."""
 
 
 def tag(name: str, *children: str, **attributes: object) -> Html:
-    """An element; `class_` and `data_cell` are the attributes class and data-cell."""
+    """Return an element; `class_` and `data_cell` are the attributes class and data-cell."""
     words = "".join(f' {k.rstrip("_").replace("_", "-")}="{escape(str(v))}"' for k, v in attributes.items())
     return Html(f"<{name}{words}>{joined(children)}</{name}>")
 
 
 def joined(parts: Iterable[str]) -> Html:
-    """Parts one after the other."""
+    """Return the parts one after the other."""
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
 
 
-def page(name: str, data: Any, *, looks: str = "", **parts: str) -> str:
-    """The page of name.html, name.css and name.js, with its data (plain values) and the other parts it asks for.
+def page(name: str, data: Any, *, command: str = "sbil report", looks: str = "", **parts: str) -> str:
+    """Return the page of name.html, name.css and name.js with its data (plain values) and its other parts.
 
-    looks: the page whose style it shares, if it has none of its own.
+    command: the command that writes the page.
+    looks: another page whose style it shares, if it has no style of its own.
     """
     style = asset("base.css") + asset(f"{looks or name}.css")
     script = asset("base.js") + asset(f"{name}.js")
-    return Template(asset(f"{name}.html")).substitute(
+    escaped = {key: joined([part]) for key, part in parts.items()}
+    return Template(asset("base.html")).substitute(
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
+        command=command,
+        title=escaped["title"],
         style=style,
         script=script,
         data=as_json(data),
-        **{key: joined([part]) for key, part in parts.items()},
+        body=Template(asset(f"{name}.html")).substitute(escaped, command=command),
     )
 
 
 def as_json(value: Any) -> str:
-    """JSON in few characters, and none that HTML could take for a tag."""
+    """Return compact JSON without characters that HTML could take for a tag."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def asset(name: str) -> str:
-    """The text of a file that ships with the pages."""
+    """Return the text of a file that ships with the pages."""
     return resources.files("sbil.reports").joinpath(name).read_text(encoding="utf-8")
 
 
