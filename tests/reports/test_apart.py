@@ -176,7 +176,7 @@ NOTE = "Fewer than 6 draws"
 
 def test_few_draws_are_said_where_there_are_intervals():
     few, enough = [result(method, 1, BASE[:2]) for method in ("bc", "edm")], [result("bc", 3, BASE)]
-    said = "Fewer than 6 draws: there an interval is about the range seen, no 95 % interval."
+    said = "Fewer than 6 draws: there an interval is about the range seen, not a 95 % interval."
     assert few_draws(few) == said
     assert few_draws(enough) == ""
     assert few_draws([*few, *enough]).startswith(f"{NOTE} in 2 of 3 cells: ")

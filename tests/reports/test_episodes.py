@@ -137,8 +137,8 @@ def test_more_episodes_than_the_limit_are_evenly_chosen():
     data = demonstrations(lengths=(5,) * 101)
     text = episodes_page(data, title="x", limit=11)
     assert [episode["id"] for episode in embedded(text)["episodes"]] == [str(place) for place in range(0, 101, 10)]
-    assert "11 of 101 episodes are in this page, evenly chosen." in text
-    assert "evenly chosen" not in episodes_page(data, title="x", limit=101)
+    assert "11 of 101 episodes are in this page, evenly spaced." in text
+    assert "evenly spaced" not in episodes_page(data, title="x", limit=101)
     assert len(embedded(episodes_page(data, title="x", limit=1))["episodes"]) == 1
 
 
@@ -242,7 +242,7 @@ def test_equal_demonstrations_give_equal_bytes():
             "episode '1': 5 times for 30 decisions",
         ),
         ({"policy": "columns"}, "sees other columns"),
-        ({"policy": "actions"}, "bring demonstrations of the same task"),
+        ({"policy": "actions"}, "give demonstrations of the same task"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, says):

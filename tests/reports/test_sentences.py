@@ -83,12 +83,12 @@ def test_diverged_runs_are_counted():
 def test_the_print_is_missed_above_and_below():
     """The paper prints 0.321 ± 0.026, 0.607 ± 0.048 and 0.819 ± 0.041 for BC from 1, 3 and 7 trajectories."""
     results = [made("bc", 1, 0.6), made("bc", 3, 0.607), made("bc", 7, 0.5), made("bc:decay", 1, 0.9)]
-    assert about("The paper's print", results) == (
-        "The paper's print: of 3 cells that it prints too, 2 lie more than two standard errors from it: "
+    assert about("The paper's numbers", results) == (
+        "The paper's numbers: of 3 cells that it prints too, 2 lie more than two standard errors from them: "
         "1 above, 1 below."
     )
-    assert about("The paper's print", results[1:2]) == (
-        "The paper's print: of 1 cell that it prints too, none lie more than two standard errors from it."
+    assert about("The paper's numbers", results[1:2]) == (
+        "The paper's numbers: of 1 cell that it prints too, none lie more than two standard errors from them."
     )
 
 
@@ -111,7 +111,7 @@ def test_an_environment_that_the_paper_does_not_have():
 def test_what_is_missing_is_said():
     assert "No form of EDM is among these results." in sentences([made("bc")])
     alone = sentences([made("edm")])
-    assert alone[0] == "No cell of BC with the same setting, size and runs is here to hold EDM against."
+    assert alone[0] == "No cell of BC has the same setting, size and runs, so EDM cannot be compared."
     assert sentences([made("edm", 1), made("bc", 3)])[0] == alone[0]
     assert sentences([made("edm", draws=5), made("bc", draws=6)])[0] == alone[0]
 

@@ -1,4 +1,4 @@
-"""The cells that a table or figure shows: their settings, groups of them, and their scores as statistics take them."""
+"""The cells that a table or figure shows: their settings, their groups, and their scores as arrays for statistics."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
@@ -13,7 +13,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def setting_of(result: Result) -> str:
-    """What a table is about: environment, demonstrator and thinning, and the seed where it is not the usual one."""
+    """Name the setting of a table: environment, demonstrator and thinning, and the seed if it is not 0."""
     cell = result.cell
     thinning = "every step" if cell.thin == 1 else f"every {cell.thin}th step"
     seed = f", seed {cell.seed}" if cell.seed else ""
@@ -21,7 +21,7 @@ def setting_of(result: Result) -> str:
 
 
 def two_lines(setting: str) -> list[str]:
-    """The environment of a setting, and the rest of it."""
+    """Split the name of a setting into the environment and the rest."""
     return setting.split(", ", 1)
 
 
@@ -34,7 +34,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def distinct(results: Sequence[Result]) -> list[Result]:
-    """The same cells; refused if two would stand in one place of a table or figure."""
+    """Return the same cells. Refuse two cells that would stand in one place of a table or figure."""
     seen = set()
     for cell in (result.cell for result in results):
         if str(cell) in seen:
@@ -44,27 +44,27 @@ def distinct(results: Sequence[Result]) -> list[Result]:
 
 
 def is_ordinary(cell: Cell) -> bool:
-    """Whether a method was shown its decisions and no further states."""
+    """Return whether a method saw its decisions and no further states."""
     return not (cell.unlabelled or cell.every_state)
 
 
 def ordinary(results: Sequence[Result]) -> list[Result]:
-    """The cells without further states, one for each setting, method and size."""
+    """Return the cells without further states, one per setting, method and size."""
     return distinct([result for result in results if is_ordinary(result.cell)])
 
 
 def decisions_of(cell: Cell) -> tuple[str, int, int]:
-    """What says which decisions a cell learns from."""
+    """Return what determines the decisions that a cell learns from."""
     return cell.setting, cell.seed, cell.size
 
 
 def strata(
     results: Sequence[Result], values: Callable[[Result], np.ndarray] = lambda result: result.scores
 ) -> list[np.ndarray]:
-    """Scores (or other values) of cells as statistics take them: [cells, draws, initialisations] an environment.
+    """Return scores (or other values) of cells as strata for statistics: [cells, draws, initialisations] each.
 
-    There the draws of all settings and sizes have the same seeds, initial weights and live episodes, so they are not
-    independent. Cells with another seed, where all of that is new, or another number of runs are strata of their own.
+    The draws of all settings and sizes of an environment have the same seeds, initial weights and live episodes. They
+    are not independent, so they form one stratum. Another seed, or another number of runs, makes another stratum.
     """
     groups: dict[tuple[str, int, tuple[int, ...]], list[np.ndarray]] = {}
     for result in sorted(results, key=lambda result: decisions_of(result.cell)):

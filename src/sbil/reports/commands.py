@@ -21,16 +21,17 @@ list(run_grid(cells, Store(Path("runs/"))))"""
 
 
 def commands(cells: Sequence[Cell]) -> list[str]:
-    """The calls of `sbil reproduce` that run the cells of one setting: one for each protocol and choice of sizes.
+    """Return the calls of `sbil reproduce` that run the cells of one setting: one per protocol and choice of sizes.
 
-    Cells with another seed or with every state are left out: it has no option for them, see `from_python`.
+    Cells with another seed or with every state are left out, because the command has no option for them. See
+    `from_python`.
     """
     plain = [cell for cell in cells if not _needs_python(cell)]
     return [_command(plain[0], methods, *call) for call, methods in _calls(plain).items()]
 
 
 def from_python(cells: Sequence[Cell]) -> str:
-    """A script that runs those cells of one setting that no command does; nothing where there are none."""
+    """Return a script that runs the cells of one setting for which there is no command, or "" if there are none."""
     lines = []
     for every_state in (False, True):
         mine = [cell for cell in cells if _needs_python(cell) and cell.every_state == every_state]
@@ -43,7 +44,7 @@ def _needs_python(cell: Cell) -> bool:
 
 
 def _calls(cells: Sequence[Cell]) -> dict[tuple[Any, ...], list[str]]:
-    """The methods to run by (protocol, sizes, numbers of unlabelled trajectories), so that each cell is run once."""
+    """Return the methods to run by (protocol, sizes, numbers of unlabelled trajectories). Each cell is run once."""
     asked: dict[tuple[Any, ...], dict[int, set[int]]] = {}
     for cell in cells:
         key = protocol_of(cell), place_of(str(cell.method))

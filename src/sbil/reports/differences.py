@@ -13,17 +13,17 @@ FEWEST_DRAWS = 6  # with fewer draws the sign-flip test cannot give p < 0.05
 
 
 def few_draws(results: Sequence[Result]) -> str:
-    """What to say beside intervals of cells that have too few draws for them; nothing where all have enough."""
+    """Return a note for intervals of cells with too few draws, or "" if all have enough."""
     shown = [result for result in results if result.scores.size > 1]  # a single run has no interval
     few = sum(len(result.scores) < FEWEST_DRAWS for result in shown)
     if not few:
         return ""
     where = f" in {few} of {len(shown)} cells" if few < len(shown) else ""
-    return f"Fewer than {FEWEST_DRAWS} draws{where}: there an interval is about the range seen, no 95 % interval."
+    return f"Fewer than {FEWEST_DRAWS} draws{where}: there an interval is about the range seen, not a 95 % interval."
 
 
 def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
-    """Score minus the baseline's, run by run (same draw, same initialisation), with its interval."""
+    """Return one row per cell: score minus the baseline's, paired by draw and initialisation, with its interval."""
     return [
         {
             "setting": setting_of(result),
@@ -36,21 +36,22 @@ def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[st
 
 
 def pairs_of(results: Sequence[Result], every: Sequence[Result], baseline: str) -> list[tuple[Result, Result]]:
-    """Each cell with the ordinary cell of the baseline that has the same setting, size and runs, where there is one."""
+    """Pair each cell with the ordinary cell of the baseline of the same setting, size and runs, if there is one."""
     base = {decisions_of(result.cell): result for result in ordinary(every) if str(result.cell.method) == baseline}
     pairs = [(result, base.get(decisions_of(result.cell))) for result in results]
     return [(r, other) for r, other in pairs if other and other is not r and other.scores.shape == r.scores.shape]
 
 
 def difference(values: np.ndarray) -> dict[str, Any]:
-    """Paired differences [draws, initialisations] as a row that `verdict` can judge."""
+    """Summarise paired differences [draws, initialisations] as a row for `verdict`."""
     return {"draws": len(values), **estimate(values)._asdict(), "p": sign_flip(values.mean(axis=1))}
 
 
 def verdict(row: dict[str, Any]) -> str:
-    """A difference from the baseline in words: clear if its interval and random signs both say so.
+    """Say on which side of the baseline a difference lies, if it is clear.
 
-    The one rule of what is clear; of differences that are no row yet, `verdict(difference(values))`.
+    A difference is clear if its interval leaves out 0 and the sign-flip test gives p < 0.05. This is the only rule.
+    For differences that are not a row yet, call `verdict(difference(values))`.
     """
     if row["draws"] < FEWEST_DRAWS:
         return f"too few draws to tell ({row['draws']})"

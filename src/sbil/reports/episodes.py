@@ -1,7 +1,7 @@
 """One HTML page to look at episodes: what was observed and what was decided, step by step.
 
-The page holds recorded values, which is its purpose, and says so. It holds all it shows, opens from a disk and asks for
-nothing else. Equal demonstrations give equal bytes.
+The page holds recorded values, which is its purpose, and says so. It holds everything it shows, opens from a disk and
+loads nothing else. Equal demonstrations give equal bytes.
 """
 
 import base64
@@ -18,23 +18,23 @@ from sbil.reports import html
 from sbil.reports.html import Html, joined, tag
 
 PRIVACY = "This page holds recorded values of single episodes: keep it where the data themselves may be kept."
-NUMBERS = 1_000_000  # the most values in a page, at four characters each
+NUMBERS = 1_000_000  # values in a page at most, at four characters each
 LONGEST = 1000  # steps shown of an episode
-SHORTEST = 20  # steps shown however many columns there are
+SHORTEST = 20  # steps shown at least, however many columns there are
 BINS = 24  # of the lengths of episodes
-LARGEST = 3.4e38  # that float32 holds
-COLOURS = (0, 1, 2, 3, 4, 5, 7, 6)  # of actions, by their numbers in base.css
+LARGEST = 3.4e38  # number that float32 holds
+COLOURS = (0, 1, 2, 3, 4, 5, 7, 6)  # of actions: numbers in base.css
 
 
 class Bands(NamedTuple):
-    """Of each column, over all episodes: where most values lie, and beyond what they are unusual."""
+    """The range of most values of each column over all episodes, and the fences beyond which values are unusual."""
 
     low: np.ndarray  # 5 % of the values lie below
     high: np.ndarray  # 5 % lie above
 
     @property
     def fences(self) -> tuple[np.ndarray, np.ndarray]:
-        """Half the width of the band further out; none for columns that have nearly always one value."""
+        """The band, wider by half its width on each side. Columns with nearly one value have no fences."""
         room = np.where(self.high > self.low, (self.high - self.low) / 2, np.inf)
         return self.low - room, self.high + room
 
@@ -48,12 +48,12 @@ def episodes_page(
     limit: int = 200,
     policy: Policy | None = None,
 ) -> str:
-    """The page of some demonstrations.
+    """Return the page of demonstrations.
 
-    ids: what each episode is called; its place, from 0, if not given.
-    times: of each episode when its rows were recorded: numbers, or dates, which become hours since its start.
-    limit: the most episodes that are put in; of more, evenly chosen ones.
-    policy: one whose decisions are shown beside the recorded ones.
+    ids: the name of each episode (default: its place, from 0).
+    times: for each episode, when its rows were recorded: numbers, or dates, which become hours since its start.
+    limit: the largest number of episodes in the page. If there are more, evenly spaced ones are taken.
+    policy: a policy whose decisions are shown beside the recorded ones.
     """
     names = [str(place) for place in range(len(demonstrations))] if ids is None else [str(name) for name in ids]
     _check(demonstrations, names, times, limit, policy)
@@ -115,24 +115,26 @@ def _check(
     policy: Policy | None,
 ) -> None:
     if len(demonstrations.observation_shape) != 1:
-        raise UserError(
-            "the page shows columns of numbers, and these demonstrations are images; there is none to draw."
-        )
+        raise UserError("these demonstrations are images, and the page shows columns of numbers only.")
     if limit < 1:
         raise UserError(f"at least one episode must be shown. Got a limit of {limit}.")
     if len(names) != len(demonstrations):
-        raise UserError(f"{len(names)} ids for {len(demonstrations)} episodes; give one an episode.")
+        raise UserError(f"{len(names)} ids for {len(demonstrations)} episodes; give one per episode.")
     if times is not None and len(times) != len(demonstrations):
-        raise UserError(f"times of {len(times)} episodes for {len(demonstrations)}; give one list an episode.")
+        raise UserError(f"times of {len(times)} episodes for {len(demonstrations)}; give one list per episode.")
     for name, trajectory, of in zip(names, demonstrations.trajectories, times or (), strict=False):
         if len(of) not in (len(trajectory), len(trajectory.observations)):
-            raise UserError(f"episode '{name}': {len(of)} times for {len(trajectory)} decisions; give one a decision.")
+            raise UserError(
+                f"episode '{name}': {len(of)} times for {len(trajectory)} decisions; give one per decision."
+            )
     if policy is not None and policy.observation_names != demonstrations.observation_names:
-        raise UserError("the policy sees other columns than these demonstrations have; bring those it was trained for.")
+        raise UserError(
+            "the policy sees other columns than these demonstrations have; give demonstrations with its columns."
+        )
     if policy is not None and policy.action_names != demonstrations.action_names:
         raise UserError(
             f"the policy chooses among {list(policy.action_names)}, these demonstrations among "
-            f"{list(demonstrations.action_names)}; bring demonstrations of the same task."
+            f"{list(demonstrations.action_names)}; give demonstrations of the same task."
         )
 
 
@@ -140,7 +142,7 @@ def _check(
 
 
 def _longest(lengths: np.ndarray, columns: int) -> int:
-    """How many steps of an episode can be shown so that the page keeps its size."""
+    """Return how many steps of an episode can be shown within the size of the page."""
     longest = LONGEST
     while longest > SHORTEST and np.minimum(lengths, longest).sum() * columns > NUMBERS:
         longest = max(longest * 9 // 10, SHORTEST)
@@ -148,12 +150,12 @@ def _longest(lengths: np.ndarray, columns: int) -> int:
 
 
 def _every(trajectory: Trajectory, longest: int) -> int:
-    """Which steps of an episode are shown: every k-th."""
+    """Return k if every k-th step of an episode is shown."""
     return -(-len(trajectory) // longest)
 
 
 def _steps(trajectory: Trajectory, longest: int) -> np.ndarray:
-    """The observations that are shown: those of the decisions shown, and the last one where it was recorded."""
+    """Return the places of observations shown: those of the decisions shown, and the last one if it was recorded."""
     kept = np.arange(0, len(trajectory), _every(trajectory, longest))
     return np.append(kept, len(trajectory)) if trajectory.has_last_observation else kept
 
@@ -175,7 +177,7 @@ def _episode(trajectory: Trajectory, longest: int, bands: Bands) -> dict[str, An
 
 
 def _beside(policy: Policy, trajectories: Sequence[Trajectory], longest: int) -> list[dict[str, Any]]:
-    """What the policy would have done at each decision, how probable that is to it, and how familiar the state."""
+    """Return the policy's action at each decision, its probability, and the familiarity of the state."""
     observations = np.concatenate([trajectory.observations[: len(trajectory)] for trajectory in trajectories])
     ends = np.cumsum([len(trajectory) for trajectory in trajectories])[:-1]
     answers = {"chosen": policy.act(observations), "probability": policy.probabilities(observations).max(axis=1)}
@@ -197,7 +199,7 @@ def _beside(policy: Policy, trajectories: Sequence[Trajectory], longest: int) ->
 
 
 def _times(recorded: np.ndarray, trajectory: Trajectory, longest: int) -> list[float | None]:
-    """When the observations shown were recorded; where the last has no time, one usual step after the one before."""
+    """Return the times of the observations shown. A missing last time is one median step after the one before."""
     times = np.asarray(recorded)
     if times.dtype.kind == "M":
         times = (times - times[0]) / np.timedelta64(1, "h")
@@ -222,7 +224,7 @@ def _bands(demonstrations: Demonstrations) -> Bands:
 
 
 def _columns(demonstrations: Demonstrations, bands: Bands) -> list[dict[str, Any]]:
-    """Name, band and fences of each column."""
+    """Return name, band and fences of each column."""
     ends = np.stack([*bands, *bands.fences], axis=1)
     return [
         {"name": name, **dict(zip(("low", "high", "least", "most"), map(_rounded, values), strict=True))}
@@ -234,16 +236,16 @@ def _columns(demonstrations: Demonstrations, bands: Bands) -> list[dict[str, Any
 
 
 def packed(values: np.ndarray) -> str:
-    """Numbers in four characters each: float32 to the nearest that ends in a zero byte, without it, in base64.
+    """Pack numbers into four characters each: float32 rounded to three bytes, in base64.
 
-    That is exact to one part in 65,000, so that numbers of four digits, which the page shows, come back as they are.
+    This is exact to one part in 65,000, so numbers of four digits, which the page shows, do not change.
     """
     bits = np.clip(values, -LARGEST, LARGEST).astype("<f4").view("<u4") + np.uint32(0x80)
     return base64.b64encode(bits.view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()).decode()
 
 
 def _rounded(value: float, digits: int = 4) -> float | None:
-    """In four digits, whole where it is whole; none for what is not finite."""
+    """Round to four digits; whole numbers become int, NaN and infinity become None."""
     if not np.isfinite(value):
         return None
     short = float(f"{value:.{digits}g}")
@@ -274,20 +276,20 @@ def _counts(demonstrations: Demonstrations) -> str:
 
 
 def _shown(demonstrations: Demonstrations, chosen: Demonstrations, longest: int) -> Html:
-    """What the page leaves out."""
+    """Say what the page leaves out."""
     said = []
     if len(chosen) < len(demonstrations):
-        said.append(f"{len(chosen):,} of {len(demonstrations):,} episodes are in this page, evenly chosen.")
+        said.append(f"{len(chosen):,} of {len(demonstrations):,} episodes are in this page, evenly spaced.")
     if thinned := int((chosen.lengths > longest).sum()):
         said.append(
             f"Of {plural(thinned, 'episode')} longer than {plural(longest, 'step')} only every k-th step is drawn; "
-            "what is counted is counted over all."
+            "counts are over all steps."
         )
     return joined([tag("p", " ".join(said), class_="note")] if said else [])
 
 
 def _balance(demonstrations: Demonstrations) -> Html:
-    """How often each action was taken, as one bar and in words."""
+    """Show how often each action was taken, as one bar and in words."""
     taken = np.concatenate([trajectory.actions for trajectory in demonstrations.trajectories])
     counts = np.bincount(taken, minlength=len(demonstrations.action_names))
     ends = np.concatenate([[0.0], np.cumsum(counts) / counts.sum() * 1000])
@@ -311,7 +313,7 @@ def _balance(demonstrations: Demonstrations) -> Html:
 
 
 def _lengths(lengths: np.ndarray) -> Html:
-    """How long episodes are, as a histogram and in words."""
+    """Show how long episodes are, as a histogram and in words."""
     least, most, middle = int(lengths.min()), int(lengths.max()), float(np.median(lengths))
     said = f"Shortest {least:,}, median {middle:,.0f}, longest {most:,} decisions."
     if least == most:

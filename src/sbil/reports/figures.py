@@ -1,6 +1,6 @@
 """Figures: return against size, performance profiles, unlabelled trajectories, diagnostics of training.
 
-A method has one colour and marker in all panels of a figure; up to eight methods stay apart.
+A method has one colour and marker in all panels of a figure. Up to eight methods have different ones.
 """
 
 import io
@@ -26,16 +26,20 @@ from sbil.reports.cells import distinct, grouped, is_ordinary, ordinary, setting
 from sbil.reports.names import MAIN, NAMES
 from sbil.statistics import estimate
 
-# Colours that stay apart for colour-blind readers (Okabe and Ito, grey for their yellow), and a marker each for print.
+# Colours that colour-blind readers can tell apart (Okabe and Ito, with grey for their yellow), and markers for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "-.")  # for the first eight methods, and for the next
 SCORE = "return (0 = random, 1 = demonstrator)"
 LEVELS = np.arange(-10, 111) / 100  # the scores at which profiles are drawn
-WIDE = 100  # the ratio of large to small values of a diagnostic beyond which its axis is logarithmic
-HUGE = 1000  # the size beyond which one of values of both signs is too
-EVERY_STATE = ", every state"  # after the name of a method that was shown states whose decision is thinned away
-STAMPS = {"png": "Creation Time", "svg": "Date", "pdf": "CreationDate"}  # where each kind of file would have the date
+WIDE = 100  # an axis is logarithmic if the ratio of large to small values of a diagnostic is larger
+HUGE = 1000  # an axis of values of both signs is logarithmic if the largest is larger
+EVERY_STATE = ", every state"  # after the name of a method that saw the states of thinned decisions
+STAMPS = {
+    "png": "Creation Time",
+    "svg": "Date",
+    "pdf": "CreationDate",
+}  # the entry of each kind of file that would hold the date
 
 
 class Style(NamedTuple):
@@ -48,10 +52,10 @@ class Style(NamedTuple):
 
 
 def against_size(results: Sequence[Result], names: Mapping[str, str] | None = None, printed: bool = False) -> Figure:
-    """One panel a setting: the scaled score of each method against the number of trajectories, with intervals.
+    """Draw one panel per setting: the scaled score of each method against the number of trajectories, with intervals.
 
-    names: what to call the methods in the legend, where not as `sbil.reports.names` does.
-    printed: draw also, faintly, what the paper prints for its methods.
+    names: the names of methods in the legend (default: those of `sbil.reports.names`).
+    printed: also draw, faintly, what the paper prints for its methods.
     """
     results = ordinary(results)
     groups, styles = grouped(results, setting_of), _styles(results, names)
@@ -76,7 +80,7 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
 
 
 def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
-    """One panel a setting: the share of each method's runs, those of all sizes, that score above a level."""
+    """Draw one panel per setting: the share of a method's runs, over all sizes, that score above a level."""
     results = ordinary(results)
     groups, styles = grouped(results, setting_of), _styles(results, names)
     figure, panels = _panels(len(groups))
@@ -95,10 +99,10 @@ def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -
 
 
 def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
-    """One panel a setting and size: the score against the unlabelled trajectories, as multiples of the labelled ones.
+    """Draw one panel per setting and size: the score against the unlabelled trajectories per labelled one.
 
-    Methods that were given none are level lines with their intervals. A method that was shown every state of its own
-    trajectories, also those whose decision is thinned away, is another one here.
+    Methods without unlabelled trajectories are level lines with their intervals. A method that saw every state of its
+    own trajectories, also those of thinned decisions, counts as another method here.
     """
     groups = grouped(distinct(results), lambda result: (setting_of(result), result.cell.size))
     groups = {place: here for place, here in groups.items() if not all(is_ordinary(result.cell) for result in here)}
@@ -126,10 +130,10 @@ def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None =
 
 
 def diagnostics(results: Sequence[Result], metrics: Sequence[str], names: Mapping[str, str] | None = None) -> Figure:
-    """One row a metric, one column a setting and size: the metric along training, one line a method.
+    """Draw one row per metric and one column per setting and size: the metric along training, one line per method.
 
-    The line is the median of the runs, the band their middle half. The axes are fitted to the runs that stayed sound:
-    those that diverged leave the panel, and the title counts them.
+    The line is the median of the runs, the band their middle half. The axes fit the runs that stayed sound. Diverged
+    runs leave the panel, and the title counts them.
     """
     results = [result for result in distinct(results) if set(metrics) & set(result.curves)]
     if not results:
@@ -154,7 +158,7 @@ def diagnostics(results: Sequence[Result], metrics: Sequence[str], names: Mappin
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, SVG or PDF, by the ending of `path`; equal figures give equal bytes."""
+    """Write a figure as PNG, SVG or PDF, by the ending of `path`. Equal figures give equal bytes."""
     content = io.BytesIO()
     kind = path.suffix.removeprefix(".")
     if kind not in STAMPS:
@@ -183,7 +187,7 @@ def _heading(setting: str) -> str:
 
 
 def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[str, Style]:
-    """The main methods look the same in every figure; others take the looks that are free."""
+    """Choose styles: the main methods look the same in every figure; others take the styles that are free."""
     methods = list(grouped(results, _method))
     names = NAMES if names is None else names
     places = {method: MAIN.index(method) for method in methods if method in MAIN}
@@ -201,13 +205,13 @@ def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[
 
 
 def _shifts(methods: Sequence[str]) -> dict[str, float]:
-    """How far each method stands to the side, which keeps the intervals of different ones apart."""
+    """Return how far each method is moved aside, so that intervals do not cover each other."""
     step = min(0.08, 0.6 / max(len(methods), 1))
     return {method: step * (index - (len(methods) - 1) / 2) for index, method in enumerate(methods)}
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Panels with one vertical axis: up to four in a row, five to eight in two rows."""
+    """Make panels that share one vertical axis: up to four in a row, five to eight in two rows."""
     rows = 1 if count <= 4 else max(2, math.ceil(count / 4))
     columns = math.ceil(count / rows)
     figure = Figure(figsize=(1.4 + 3.8 * columns, 0.9 + 3.3 * rows), layout="constrained")
@@ -226,7 +230,7 @@ def _on_the_left(panel: Axes, label: str) -> None:
 
 
 def _score_axes(panels: Sequence[Axes]) -> None:
-    """The axis that all panels share, once everything is drawn: what one panel shows below 0 is cut off in none."""
+    """Set the axis that all panels share after everything is drawn, so that no panel cuts off scores below 0."""
     low, high = panels[0].get_ylim()
     panels[0].set_ylim(min(-0.05, low), max(1.08, high))
     for panel in panels:
@@ -235,9 +239,9 @@ def _score_axes(panels: Sequence[Axes]) -> None:
 
 
 def _curve(panel: Axes, results: Sequence[Result], places: Sequence[float], style: Style) -> None:
-    """Means with their intervals."""
+    """Draw means with their intervals."""
     values = [estimate(result.scores) for result in results]
-    # Where all runs score alike, rounding can put an end of the interval on the wrong side.
+    # If all runs score the same, rounding can put an end of the interval on the wrong side.
     below = [max(value.mean - value.low, 0.0) for value in values]
     above = [max(value.high - value.mean, 0.0) for value in values]
     panel.errorbar(
@@ -254,7 +258,7 @@ def _curve(panel: Axes, results: Sequence[Result], places: Sequence[float], styl
         label=style.label,
     )
     lost = [(place, value.mean) for place, value, r in zip(places, values, results, strict=True) if _mostly_lost(r)]
-    if lost:  # hollow: what is scored there is what divergence left
+    if lost:  # hollow: most runs of these cells diverged
         (hollow,) = panel.plot(*zip(*lost, strict=True), style.marker, color=style.colour, markersize=5, zorder=3)
         hollow.set_markerfacecolor("white")
 
@@ -280,7 +284,7 @@ def _level(panel: Axes, result: Result, style: Style) -> None:
 
 def _trace(panel: Axes, result: Result, metric: str, style: Style) -> None:
     lost = (result.diverged_at[:, None] >= 0) & (result.points > result.diverged_at[:, None])
-    sound = lost.mean(axis=0) <= 0.5  # where most runs have diverged the line ends
+    sound = lost.mean(axis=0) <= 0.5  # the line ends when most runs have diverged
     points = result.points[sound]
     low, middle, high = _quartiles(result.curves[metric][:, sound])
     (line,) = panel.plot(points, middle, style.line, color=style.colour, linewidth=1.2, label=style.label)
@@ -289,7 +293,7 @@ def _trace(panel: Axes, result: Result, metric: str, style: Style) -> None:
 
 
 def _quartiles(values: np.ndarray) -> np.ndarray:
-    """[3, points] of values [runs, points], over the runs that have a finite one."""
+    """Return the quartiles [3, points] of values [runs, points] over the runs with a finite value."""
     values = np.where(np.isfinite(values), values, np.nan)
     known = ~np.isnan(values).all(axis=0)
     found = np.full((3, len(known)), np.nan)
@@ -325,7 +329,7 @@ def _of_sound_runs(results: Sequence[Result], metric: str) -> np.ndarray:
 
 
 def _legend(figure: Figure, panels: Sequence[Axes], styles: Mapping[str, Style], more: Sequence[Artist] = ()) -> None:
-    """One legend for all panels, below them: methods in their order, in as many columns as have room."""
+    """Draw one legend below all panels: methods in their order, in as many columns as fit."""
     found = {label: handle for p in panels for handle, label in zip(*p.get_legend_handles_labels(), strict=True)}
     handles = [*(found[style.label] for style in styles.values() if style.label in found), *more]
     names = [str(handle.get_label()) for handle in handles]

@@ -9,14 +9,14 @@ from sbil.experiments import Cell, Result
 from sbil.reports.cells import is_ordinary
 from sbil.reports.names import place_of
 
-PROTOCOL = ("draws", "initialisations", "updates", "episodes")  # the last: see `told_apart`
+PROTOCOL = ("draws", "initialisations", "updates", "episodes")  # for the last, see `told_apart`
 
 
 def told_apart(results: Sequence[Result]) -> list[Result]:
-    """Results in the order of tables; one method run in two ways gets two names, such as bc and bc+updates=1000.
+    """Return results in the order of tables. A method that was run in two ways gets two names.
 
-    The way with most cells, then most draws, initialisations and updates, keeps the method's own name. How often it
-    played may differ between its cells with and without further states: they still belong together.
+    The way with most cells, then most draws, initialisations and updates, keeps the name of the method. Cells with and
+    without further states belong together even if they played different numbers of episodes.
     """
     ways: dict[tuple[str, int, str], dict[bool, Counter[tuple[int, ...]]]] = {}
     for result in results:
@@ -35,7 +35,7 @@ def told_apart(results: Sequence[Result]) -> list[Result]:
 
 
 def _usual(kinds: dict[bool, Counter[tuple[int, ...]]], kind: bool) -> tuple[int, ...]:
-    """The way of most cells; the episodes are those of most cells of a kind that were run so."""
+    """Return the way in which most cells were run; the episodes are those of most such cells of this kind."""
 
     def most(counts: Counter[tuple[int, ...]]) -> tuple[int, ...]:
         return max(counts, key=lambda way: (counts[way], way))

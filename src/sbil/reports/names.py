@@ -1,4 +1,4 @@
-"""What methods are called in print, in the order of tables."""
+"""The names of methods in print, in the order of tables."""
 
 from sbil.algorithms import ALGORITHMS
 
@@ -31,7 +31,7 @@ NAMES = {
     "majority": "majority action",
     "random": "random network",
 }
-MAIN = ("bc", "bc:decay", "rcal", "dsfn", "value_dice", "edm", "edm:released", "edm:paper")  # what figures show first
+MAIN = ("bc", "bc:decay", "rcal", "dsfn", "value_dice", "edm", "edm:released", "edm:paper")  # figures show these first
 _PLACES = {method: place for place, method in enumerate(NAMES)}
 
 
@@ -44,5 +44,5 @@ def name_of(method: str) -> str:
 
 
 def place_of(method: str) -> tuple[int, str]:
-    """What to sort methods by: their place in tables, and methods without a name last."""
+    """Return the key that sorts methods: their place in tables; methods without a name come last."""
     return _PLACES.get(method, len(_PLACES)), method

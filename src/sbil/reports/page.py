@@ -1,4 +1,4 @@
-"""The report: one HTML page that holds all it shows, opens from a disk and asks for nothing else.
+"""The report: one HTML page that holds everything it shows, opens from a disk and loads nothing else.
 
 Equal results give equal bytes.
 """
@@ -18,10 +18,9 @@ from sbil.reports.names import MAIN, name_of
 from sbil.reports.page_data import beyond
 from sbil.reports.rows import aggregates, cell_rows
 
-FROM_PYTHON = "From Python: sbil reproduce has no option for another seed, nor for every state."
+FROM_PYTHON = "From Python: sbil reproduce has no option for another seed or for every state."
 EVERY = (
-    "Where the number of further trajectories is followed by “all”, every state is shown, also those whose decision is "
-    "thinned away."
+    "If “all” follows the number of further trajectories, every state is shown, also the states of thinned decisions."
 )
 GLYPHS = {"above": "▲", "below": "▼", "no clear difference": "·"}
 
@@ -31,9 +30,9 @@ def build(
     facts: Sequence[dict[str, Any]] | None = None,
     matched: Sequence[clinical.Table] = (),
 ) -> str:
-    """The page of some results, whatever their order.
+    """Return the page of results. Their order does not matter.
 
-    facts: the `cell_rows` of `labels.told_apart`, if at hand.
+    facts: the `cell_rows` of `labels.told_apart`, if they are known already.
     matched: the clinical tables.
     """
     apart = labels.told_apart(results)
@@ -57,12 +56,12 @@ def build(
 
 
 def _spaced(sentence: str) -> str:
-    """A sentence that goes on after another; nothing for none."""
+    """Put a space before a sentence that follows another one."""
     return f" {sentence}" if sentence else ""
 
 
 def shown(results: Sequence[Result]) -> list[Result]:
-    """The cells of the methods that are shown at first: those most asked for, or all where there is none of them."""
+    """Return the cells of the main methods, which are shown first, or all cells if there are none of them."""
     return [result for result in results if str(result.cell.method) in MAIN] or list(results)
 
 
@@ -78,7 +77,7 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def _sentences(sentences: Iterable[str]) -> Html:
-    """A list of sentences: what one is about stands before its colon, and its parts get a line each."""
+    """Make a list of sentences. The subject stands before the colon; each part after it gets its own line."""
     items = []
     for sentence in sentences:
         subject, _, rest = sentence.partition(": ")
@@ -89,7 +88,7 @@ def _sentences(sentences: Iterable[str]) -> Html:
 
 
 def _by_setting(results: Sequence[Result], compared: Sequence[dict[str, Any]]) -> Html:
-    """The sentences of each setting, where there are several."""
+    """Show the sentences of each setting, if there are several settings."""
     settings = grouped(results, setting_of)
     if len(settings) == 1:
         return Html("")
@@ -141,7 +140,7 @@ def _edge(size: int, sizes: Sequence[int]) -> str:
 
 
 def _scrolling(table: Html, label: str, kind: str = "scroll") -> Html:
-    """A box that scrolls by itself, also by keyboard."""
+    """Make a box that scrolls by itself, also by keyboard."""
     return tag("div", table, class_=kind, role="region", aria_label=label, tabindex=0)
 
 
@@ -166,7 +165,7 @@ def _number(value: float | None, signed: bool = False) -> str:
 
 
 def _interval(row: dict[str, Any], name: str, signed: bool = False) -> str:
-    """0.812 [0.745, 0.871], of the entries of a row that start with a name; nothing where there are none."""
+    """Write the entries of a row whose names start with `name` as 0.812 [0.745, 0.871], or "" if there are none."""
     value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
     if value is None:
         return ""
@@ -174,7 +173,7 @@ def _interval(row: dict[str, Any], name: str, signed: bool = False) -> str:
 
 
 def _shown(row: dict[str, Any], draws: int) -> dict[str, tuple[str, float | None]]:
-    """What the table says of a cell, by column: the text, and what a column of numbers is sorted by."""
+    """Return the columns of a cell in the table: the text, and the number by which the column is sorted."""
     printed, error = row["printed_mean"], row["printed_standard_error"]
     every = bool(row.get("every_state"))
     interval = f"{_number(row['low'])} to {_number(row['high'])}" + (_few(draws) if _known(row["low"]) else "")
@@ -195,12 +194,12 @@ def _shown(row: dict[str, Any], draws: int) -> dict[str, tuple[str, float | None
 
 
 def _few(draws: int) -> str:
-    """Beside an interval of too few draws: how many there are."""
+    """Return the number of draws in brackets if it is too small for an interval."""
     return f" ({draws} draw{'s' * (draws != 1)})" if draws < FEWEST_DRAWS else ""
 
 
 def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
-    """A table a setting; the script sorts and filters them."""
+    """Make one table per setting; the script sorts and filters them."""
     hidden = {"Unlabelled"} if all(is_ordinary(result.cell) for result in results) else set()
     texts = [_shown(row, result.cell.draws) for result, row in zip(results, facts, strict=True)]
     columns = [name for name in texts[0] if name not in hidden]
@@ -219,7 +218,7 @@ def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
 
 
 def _overall(results: Sequence[Result]) -> Html:
-    """The methods of each setting over all their sizes, beside BC."""
+    """Compare the methods of each setting with BC over all their sizes."""
     rows = aggregates(results)
     heads = [
         "Method",
@@ -260,7 +259,7 @@ def _entry(column: str, texts: dict[str, tuple[str, float | None]], row: dict[st
 
 
 def _commands(results: Sequence[Result]) -> Html:
-    """What to type to run the cells of each setting again; a script for those that no command runs."""
+    """Show the commands that run the cells of each setting again, and a script for cells without a command."""
     parts = []
     for setting in sorted({setting_of(result) for result in results}):
         cells = [result.cell for result in results if setting_of(result) == setting]
@@ -272,7 +271,7 @@ def _commands(results: Sequence[Result]) -> Html:
 
 
 def _provenance(results: Sequence[Result]) -> Html:
-    """Versions, devices and commits that made the results, and the time it took."""
+    """Show the versions, devices and commits that made the results, and the time it took."""
     found: dict[str, set[str]] = {}
     for result in results:
         for name, value in result.made_by.items():

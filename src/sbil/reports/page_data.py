@@ -1,4 +1,4 @@
-"""What the script of the page draws: every cell, with its runs and curves, as JSON."""
+"""The data that the script of the page draws: every cell with its runs and curves, as plain values."""
 
 import math
 from collections import Counter
@@ -15,13 +15,13 @@ from sbil.reports.differences import FEWEST_DRAWS
 from sbil.reports.labels import PROTOCOL
 from sbil.reports.names import MAIN, name_of, place_of
 
-COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # of the main methods, by their numbers in page.css
-MARKERS = 8  # in page.js
-PROFILE = np.array([*range(0, 95, 5), *range(95, 100)]) / 100  # the scores at which profiles are read
+COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # of the main methods: numbers in page.css
+MARKERS = 8  # how many page.js has
+PROFILE = np.array([*range(0, 95, 5), *range(95, 100)]) / 100  # the scores at which profiles are computed
 
 
 def data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Methods, settings, profiles and cells; `facts` are the `cell_rows` of the results."""
+    """Return methods, settings, profiles and cells; `facts` are the `cell_rows` of the results."""
     methods = sorted({row["method"] for row in facts}, key=place_of)
     settings = list(dict.fromkeys(row["setting"] for row in facts))
     texts = sorted({result.settings[0] for result in results if result.settings})
@@ -45,7 +45,7 @@ def data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str
 
 
 def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
-    """Their names, colours and markers; the same for a known method whatever else is there."""
+    """Return names, colours and markers of methods. A main method always has the same ones."""
     styles = {method: (COLOURS[place], place) for place, method in enumerate(MAIN)}
     kinds = range(len(COLOURS))
     free = [(colour, (colour + turn) % MARKERS) for turn in kinds for colour in kinds]
@@ -97,14 +97,14 @@ def _cell(result: Result, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _curve(values: np.ndarray) -> list[list[float | None]]:
-    """The quartiles over runs [runs, points] at each point: lower, median, upper; runs without a number left out."""
+    """Return lower quartile, median and upper quartile of runs [runs, points] at each point, without NaN."""
     columns = [column[np.isfinite(column)] for column in values.T]
     quartiles = [np.quantile(column, [0.25, 0.5, 0.75]) if len(column) else np.full(3, np.nan) for column in columns]
     return [[float(f"{value:.4g}") for value in quartile] for quartile in zip(*quartiles, strict=True)]
 
 
 def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Sequence[str]) -> list[dict[str, Any]]:
-    """The performance profile of each method in each setting, over all its sizes."""
+    """Return the performance profile of each method in each setting, over all its sizes."""
     groups: dict[tuple[int, int], list[np.ndarray]] = {}
     for result in results:
         if is_ordinary(result.cell):
@@ -118,9 +118,9 @@ def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Seque
 
 
 def plain(value: Any) -> Any:
-    """Numbers in six digits after the point or, where they are large or small, in six digits; null for none.
+    """Round numbers to six decimals, or to six digits if they are large or small; NaN and infinity become None.
 
-    The page shows three: more are kept, so that what was rounded is not rounded again to something else.
+    The page shows three digits. The further digits keep it from rounding a rounded number to something else.
     """
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
@@ -135,5 +135,5 @@ def plain(value: Any) -> Any:
 
 
 def beyond(row: dict[str, Any]) -> str:
-    """On which side of the print a cell lies that differs from it."""
+    """Say on which side of the paper's number a cell lies that differs from it."""
     return "" if not row["differs"] else "above" if row["mean"] > row["printed_mean"] else "below"

@@ -1,4 +1,4 @@
-"""What the EDM paper prints, to stand beside what was measured here (paper.csv: mean and standard error)."""
+"""The numbers that the EDM paper prints (paper.csv: mean and standard error), for comparison with ours."""
 
 import csv
 from functools import cache
@@ -9,8 +9,8 @@ from sbil.experiments import Result
 from sbil.statistics import estimate
 
 NAMES = {"bc": "BC", "rcal": "RCAL", "dsfn": "DSFN", "value_dice": "ValueDICE", "edm": "EDM"}
-METHODS = tuple(NAMES)  # of its table, by our names
-COUNTERPARTS = {**{method: method for method in METHODS}, "edm:paper": "edm"}  # our methods that redo one of these
+METHODS = tuple(NAMES)  # of the paper's table, by our names
+COUNTERPARTS = {**{method: method for method in METHODS}, "edm:paper": "edm"}  # our methods that repeat one of these
 
 
 class Printed(NamedTuple):
@@ -32,30 +32,30 @@ def _table() -> dict[tuple[str, str, str], Printed]:
     }
 
 
-# The versions that the paper ran are no longer made; these are their successors.
+# The versions that the paper ran no longer exist; these are their successors.
 SUCCESSORS = {"LunarLander-v3": "LunarLander-v2", "BeamRiderNoFrameskip-v4": "BeamRider-v4"}
 
 
 def printed(environment: str, size: int, algorithm: str) -> Printed | None:
-    """What the paper prints for a cell, if it has it."""
+    """Return what the paper prints for a cell, or None."""
     return _table().get((SUCCESSORS.get(environment, environment), str(size), algorithm))
 
 
 def printed_metric(dataset: str, metric: str, algorithm: str) -> Printed | None:
-    """What the paper prints of a clinical dataset: ACC, AUC or APR."""
+    """Return ACC, AUC or APR of a clinical dataset as the paper prints it, or None."""
     return _table().get((dataset, metric, algorithm))
 
 
 @cache
 def printed_returns() -> dict[str, dict[str, str]]:
-    """What the paper prints of random networks and its demonstrators, by our names of the environments."""
+    """Return the paper's returns of random networks and demonstrators, by our names of the environments."""
     text = resources.files("sbil.reports").joinpath("paper_returns.csv").read_text()
     ours = {theirs: mine for mine, theirs in SUCCESSORS.items()}
     return {ours.get(row["environment"], row["environment"]): row for row in csv.DictReader(text.splitlines())}
 
 
 def counterpart(result: Result) -> Printed | None:
-    """The printed cell that a result redoes; none for our variants, or with further states."""
+    """Return the printed cell that a result repeats; None for our variants and for cells with further states."""
     cell = result.cell
     method = COUNTERPARTS.get(str(cell.method))
     if method is None or cell.unlabelled or cell.every_state:
@@ -64,7 +64,7 @@ def counterpart(result: Result) -> Printed | None:
 
 
 def differs(result: Result) -> bool:
-    """Whether a cell is more than two standard errors (ours and the paper's together) from the printed one."""
+    """Return whether a cell is more than two standard errors (ours and the paper's together) from the printed one."""
     theirs = counterpart(result)
     if theirs is None:
         return False

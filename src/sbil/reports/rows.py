@@ -14,7 +14,7 @@ from sbil.statistics import Interval, estimate
 
 
 def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """One row a run: everything that a statistic over runs needs."""
+    """Return one row per run with everything that a statistic over runs needs."""
     rare = _rare(results, "every_state", "seed")
     return [
         {
@@ -39,14 +39,14 @@ def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def _rare(results: Sequence[Result], *names: str) -> list[str]:
-    """Those fields of cells that some cell here has: tables of ordinary cells have no column for them."""
+    """Return the fields that some cell here uses. Tables of ordinary cells have no column for them."""
     return [name for name in names if any(getattr(result.cell, name) for result in results)]
 
 
 def cell_rows(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
-    """One row a cell, whole: its statistics, the difference from the baseline, and what the paper prints.
+    """Return one row per cell: its statistics, the difference from the baseline, and the paper's number.
 
-    With further states the difference is from the baseline that has the same decisions and nothing else.
+    A cell with further states is compared with the baseline that has the same decisions and no further states.
     """
     others = {id(result): other for result, other in pairs_of(results, results, baseline)}
     rare = _rare(results, "every_state")  # another seed is in the setting
@@ -79,7 +79,7 @@ def _cell_row(result: Result, other: Result | None, rare: Sequence[str]) -> dict
 
 
 def _tidy(value: Any) -> Any:
-    """Numbers with six decimals, and nothing for those that are not there."""
+    """Round numbers to six decimals; NaN and infinity become None."""
     if not isinstance(value, float):
         return value
     return round(value, 6) if math.isfinite(value) else None
@@ -88,10 +88,10 @@ def _tidy(value: Any) -> Any:
 def aggregates(
     results: Sequence[Result], baseline: str = "bc", by: Callable[[Result], str] = setting_of
 ) -> list[dict[str, Any]]:
-    """One row a setting (or whatever `by` gives) and method, over all its cells.
+    """Return one row per setting (or other group `by`) and method, over all its cells.
 
-    Compared with the baseline are the cells that both have: the mean difference, the probability that a run beats one
-    of the baseline's, and the number of cells in which the method is clearly above or below it.
+    The comparison with the baseline uses the cells that both have: the mean difference, the probability that a run
+    beats a run of the baseline, and the number of cells in which the method is clearly above or below it.
     """
     found: dict[tuple[str, str], list[Result]] = {}
     for result in ordinary(results):

@@ -1,6 +1,6 @@
-"""What results say, in sentences made from the numbers: where EDM wins, loses or cannot be told apart.
+"""Sentences that say what results show: where EDM wins, where it loses, and where there is no clear difference.
 
-A win and a loss are worded alike. A difference is clear where `verdict` says so.
+Sentences are made from the numbers. Wins and losses have the same wording. `differences.verdict` says what is clear.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from sbil.reports.cells import grouped, is_ordinary, setting_of
 from sbil.reports.differences import FEWEST_DRAWS, differences, verdict
 from sbil.reports.names import name_of, place_of
 
-FORMS = ("edm", "edm:released", "edm:paper")  # those of EDM, by our names
+FORMS = ("edm", "edm:released", "edm:paper")  # of EDM, by our names
 
 
 def baselines(results: Sequence[Result]) -> list[str]:
-    """What EDM is held against, of what is there: BC, BC with weight decay, BC with a decay that each run chose."""
+    """Return the baselines among the results: BC, BC with weight decay, BC with a decay that each run chose."""
     methods = dict.fromkeys(str(result.cell.method) for result in results)
     chosen = [method for method in methods if _chooses_decay(Method.parse(method))]
     return [method for method in ("bc", "bc:decay", *chosen) if method in methods]
@@ -28,7 +28,7 @@ def _chooses_decay(method: Method) -> bool:
 
 
 def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Each form of EDM against each baseline, one row a cell: the paired difference, and `verdict` in words."""
+    """Compare each form of EDM with each baseline: one row per cell with the paired difference and its verdict."""
     labelled = [result for result in results if is_ordinary(result.cell)]
     rows = []
     for baseline in baselines(labelled):
@@ -38,7 +38,7 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def sentences(results: Sequence[Result], rows: Sequence[dict[str, Any]] | None = None) -> list[str]:
-    """What these results say; `rows` are their `comparisons` where they are already at hand."""
+    """Return what the results say; `rows` are their `comparisons`, if they are known already."""
     rows = comparisons(results) if rows is None else rows
     labelled = [result for result in results if is_ordinary(result.cell)]
     forms = [form for form in FORMS if any(str(result.cell.method) == form for result in labelled)]
@@ -46,7 +46,7 @@ def sentences(results: Sequence[Result], rows: Sequence[dict[str, Any]] | None =
     if not forms:
         parts.append("No form of EDM is among these results.")
     elif not any(row["baseline"] == "bc" for row in rows):
-        parts.append("No cell of BC with the same setting, size and runs is here to hold EDM against.")
+        parts.append("No cell of BC has the same setting, size and runs, so EDM cannot be compared.")
     return [part for part in (*parts, _divergence(results), _print(labelled), _ranking(labelled)) if part]
 
 
@@ -73,7 +73,7 @@ def _in_words(baseline: str) -> str:
 
 
 def _side(rows: Sequence[dict[str, Any]], said: int) -> str:
-    """On which side of a baseline a form of EDM lies, in how many cells (unless said already), and by how much."""
+    """Say on which side of a baseline a form of EDM lies, in how many cells (unless `said`), and by how much."""
     means = [_signed(row["mean"]) for row in sorted(rows, key=lambda row: row["mean"])]
     span = f"(by {means[0]})" if len(means) == 1 else f"(by {means[0]} to {means[-1]})"
     words = [row["verdict"] for row in rows]
@@ -89,12 +89,12 @@ def _side(rows: Sequence[dict[str, Any]], said: int) -> str:
 
 
 def _signed(value: float) -> str:
-    """+0.012; a zero has a plus."""
+    """Write a number as +0.012; zero has a plus."""
     return f"{round(value, 3) + 0.0:+.3f}"
 
 
 def _divergence(results: Sequence[Result]) -> str:
-    """Who diverges, and which forms of EDM do not."""
+    """Say which methods diverge, and which forms of EDM do not."""
     counts = {
         method: (sum(r.diverged for r in mine), sum(len(r.cell.runs) for r in mine))
         for method, mine in grouped(results, lambda result: str(result.cell.method)).items()
@@ -115,9 +115,11 @@ def _cells(number: int) -> str:
 
 
 def _print(results: Sequence[Result]) -> str:
-    """How many cells are not what the paper prints, and on which side of it."""
+    """Say how many cells differ from the paper's numbers, and on which side."""
     found = [(result, printed) for result in results if (printed := paper_numbers.counterpart(result))]
-    if any(str(result.cell.method) == "edm:paper" for result, _ in found):  # our default is not what it prints
+    if any(
+        str(result.cell.method) == "edm:paper" for result, _ in found
+    ):  # the paper prints another form than our default
         found = [(result, printed) for result, printed in found if str(result.cell.method) != "edm"]
     if not found:
         return ""
@@ -126,13 +128,13 @@ def _print(results: Sequence[Result]) -> str:
     sides = f": {_count(above)} above, {_count(len(far) - above)} below" if far else ""
     lie = "lies" if len(far) == 1 else "lie"
     return (
-        f"The paper's print: of {_cells(len(found))} that it prints too, {_count(len(far))} {lie} more than two "
-        f"standard errors from it{sides}."
+        f"The paper's numbers: of {_cells(len(found))} that it prints too, {_count(len(far))} {lie} more than two "
+        f"standard errors from them{sides}."
     )
 
 
 def _ranking(results: Sequence[Result]) -> str:
-    """Whether EDM has the highest mean of the paper's methods, where the paper says so."""
+    """Say how often EDM has the highest mean of the paper's methods in cells where the paper prints that."""
     won: dict[str, list[int]] = {}
     for cells in grouped(results, lambda r: (setting_of(r), r.cell.size)).values():
         means = {str(r.cell.method): round(float(r.scores.mean()), 3) for r in cells}
@@ -151,7 +153,7 @@ def _ranking(results: Sequence[Result]) -> str:
 
 
 def _first_in_the_paper(result: Result) -> bool:
-    """Whether the paper prints EDM's mean as the highest (ties count) at the size of a cell."""
+    """Return whether the paper prints EDM's mean as the highest (ties count) at the size of a cell."""
     cell = result.cell
     printed = {method: paper_numbers.printed(cell.environment, cell.size, method) for method in paper_numbers.METHODS}
     means = {method: value.mean for method, value in printed.items() if value}

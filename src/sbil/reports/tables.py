@@ -1,6 +1,6 @@
 """Tables of results: for the terminal, for Markdown, for LaTeX and as plain rows.
 
-Tables of methods and sizes show ordinary cells only, those without further states.
+Tables of methods and sizes show ordinary cells only: cells without further states.
 """
 
 import csv
@@ -23,7 +23,7 @@ from sbil.statistics import Estimate, estimate
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as CSV; a text that a spreadsheet would take for a formula is quoted by an apostrophe."""
+    """Return rows as CSV. An apostrophe is put before text that a spreadsheet would take for a formula."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -36,7 +36,7 @@ def _inert(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """JSON, with null for numbers that are not there."""
+    """Return JSON, with null for NaN and infinity."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -49,7 +49,7 @@ def json_text(value: Any) -> str:
 
 
 def short(value: Estimate) -> str:
-    """0.812 [0.745, 0.871]; a single run has no interval."""
+    """Write an estimate as 0.812 [0.745, 0.871]; a single run has no interval."""
     return _bracketed(value.mean, value.low, value.high)
 
 
@@ -58,7 +58,7 @@ def _bracketed(value: float, low: float, high: float, form: str = ".3f") -> str:
 
 
 def grid(results: Sequence[Result], cell_text: Any) -> tuple[list[str], list[list[str]]]:
-    """(header, lines) of one setting: methods down, sizes across."""
+    """Return (header, lines) of one setting: methods down, sizes across."""
     results = ordinary(results)
     sizes = sorted({result.cell.size for result in results})
     methods = list(dict.fromkeys(str(result.cell.method) for result in results))
@@ -73,12 +73,12 @@ def grid(results: Sequence[Result], cell_text: Any) -> tuple[list[str], list[lis
 
 
 def with_interval(result: Result) -> str:
-    """The score of a cell with its interval, and its diverged runs if it has any."""
+    """Write the score of a cell with its interval, and its diverged runs if there are any."""
     return short(estimate(result.scores)) + _diverged(result)
 
 
 def with_error(result: Result) -> str:
-    """The score of a cell as the paper prints it, mean ± standard error, and its diverged runs."""
+    """Write the score of a cell as the paper does, mean ± standard error, and its diverged runs."""
     value = estimate(result.scores)
     return _plus_minus(value.mean, value.standard_error) + _diverged(result)
 
@@ -101,7 +101,7 @@ def _diverged(result: Result) -> str:
 
 
 def terminal(results: Sequence[Result], title: str) -> Table:
-    """A table for the terminal, of one setting."""
+    """Return a table of one setting for the terminal."""
     header, lines = grid(results, with_interval)
     table = Table(title=title, title_justify="left", caption=few_draws(ordinary(results)) or None)
     for name in header:
@@ -112,7 +112,7 @@ def terminal(results: Sequence[Result], title: str) -> Table:
 
 
 def markdown(results: Sequence[Result], cell_text: Any = with_error) -> str:
-    """One Markdown table a setting; `cell_text` is with_error, with_interval, with_printed or your own."""
+    """Return one Markdown table per setting; `cell_text` is with_error, with_interval, with_printed or your own."""
     parts = []
     for setting, here in _by_setting(results):
         header, lines = grid(here, cell_text)
@@ -122,7 +122,7 @@ def markdown(results: Sequence[Result], cell_text: Any = with_error) -> str:
 
 
 def _note(results: Sequence[Result]) -> str:
-    """A paragraph below a table with intervals, where there are too few draws for them."""
+    """Return a paragraph for below a table whose intervals have too few draws."""
     text = few_draws(results)
     return f"\n{text}\n" if text else ""
 
@@ -130,7 +130,7 @@ def _note(results: Sequence[Result]) -> str:
 def aggregate_markdown(
     results: Sequence[Result], baseline: str = "bc", by: Callable[[Result], str] = setting_of
 ) -> str:
-    """The rows of `aggregates` as one Markdown table a setting, values with their 95 % intervals."""
+    """Return the rows of `aggregates` as one Markdown table per setting, values with their 95 % intervals."""
     name = name_of(baseline)
     compared = [f"difference from {name}", f"P(run above {name})", "clearly above", "clearly below"]
     header = ["method", "cells", "IQM", "mean", *compared]
@@ -164,7 +164,7 @@ def _markdown(header: list[str], lines: list[list[str]]) -> str:
 
 
 def latex(results: Sequence[Result]) -> str:
-    """One booktabs table a setting: mean ± standard error, and the paper's printed rows below ours."""
+    """Return one booktabs table per setting: mean ± standard error, and the paper's rows below ours."""
     return "\n".join(_latex_table(setting, here) for setting, here in _by_setting(results))
 
 
@@ -199,7 +199,7 @@ def _caption(setting: str, results: Sequence[Result]) -> str:
     runs = " or ".join(map(str, sorted({len(result.cell.runs) for result in results})))
     text = rf"{_escaped(setting)}: scaled return (random 0, demonstrator 1), mean $\pm$ standard error of {runs} runs."
     if any(paper_numbers.differs(result) for result in results):
-        text += r" $\dagger$: more than two standard errors of the difference from what the paper prints."
+        text += r" $\dagger$: more than two standard errors of the difference from the paper's value."
     return text + (" In brackets: runs that diverged." if any(result.diverged for result in results) else "")
 
 
