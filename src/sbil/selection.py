@@ -1,4 +1,4 @@
-"""Choosing settings on held-out demonstrations alone: cross-validation by trajectory, all candidates at once.
+"""The choice of settings on held-out demonstrations: cross-validation by trajectory, all candidates at once.
 
 Every run of a dataset chooses for itself: its trajectories are dealt into folds, every candidate is trained on all
 folds but one and scored by the log-loss of the decisions in that fold. The only trajectory of a run is cut into
@@ -26,7 +26,7 @@ UNUSED = 2**32 - 1  # no update has this number, so folds have their own random 
 
 
 class Selection(NamedTuple):
-    """What R runs chose among C candidates."""
+    """The choices of R runs among C candidates."""
 
     candidates: tuple[Any, ...]
     losses: np.ndarray  # [R, C], held-out log-loss per decision; infinite: training diverged, NaN: nothing held out
@@ -48,7 +48,7 @@ class Fold(NamedTuple):
 
 
 def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = None) -> list[Fold]:
-    """The folds of every run: whole trajectories (or whole groups of them), or stretches of a single trajectory."""
+    """Return the folds of every run: whole trajectories (or groups), or stretches of a single trajectory."""
     if folds < 2:
         raise UserError(f"folds must be a whole number from 2. Got {folds}.")
     found = []
@@ -67,9 +67,9 @@ def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = N
 
 
 def states_left(dataset: Dataset, part: Fold) -> np.ndarray:
-    """The states without a decision that a run may learn from.
+    """Return the states without a decision that a run may learn from.
 
-    Those from a held-out decision to the next decision belong to the held-out one, and are left out.
+    States from a held-out decision to the next decision belong to the held-out one and are left out.
     """
     states, count = (np.asarray(leaf[part.run]) for leaf in dataset.unlabelled)
     states = states[:count]
@@ -103,8 +103,8 @@ def select(
 
     groups: [trajectories of the pool], the group of each; a fold holds whole groups.
     watch: called with the share of the work that is done, and the latest report.
-    A run that has nothing to hold out, or would be left with data that the algorithm cannot use, takes the first
-    candidate; its losses are NaN.
+    A run takes the first candidate, with NaN losses, if it has nothing to hold out, or if the algorithm cannot use the
+    rest of its data.
     """
     parts = [part for part in folds_of(dataset, folds, groups) if _usable(algorithm, dataset, part)]
     jobs = [Job(part, number) for number in range(len(candidates)) for part in parts]
@@ -129,7 +129,7 @@ def select(
 def _programs(
     algorithm: str, spec: Spec, candidates: Sequence[Any], dataset: Dataset, jobs: list[Job]
 ) -> Iterator[list[Job]]:
-    """The jobs that are trained together: those of one kind of settings, and as many as the device likes."""
+    """Yield the jobs that are trained together: jobs with settings of one kind, as many as suit the device."""
     room = room_for(algorithms.get(algorithm).make, spec, candidates[0], dataset)
     for kind in alike([candidates[job.candidate] for job in jobs]):
         yield from _groups([jobs[place] for place in kind], room)
@@ -145,7 +145,7 @@ def _train_and_judge(
     jobs: list[Job],
     watch: Callable[[Report], None],
 ) -> np.ndarray:
-    """[jobs] the summed log-loss of the held-out decisions; infinite where training diverged."""
+    """[jobs] the summed log-loss of the held-out decisions; infinite if training diverged."""
     entry, capacity, states = algorithms.get(algorithm), dataset.labelled.indices.shape[1], dataset.unlabelled
     parts = [job.fold for job in jobs]
     members = np.array([part.run for part in parts])
@@ -163,7 +163,7 @@ def _train_and_judge(
 
 
 def alike(configs: Sequence[Any]) -> list[np.ndarray]:
-    """The places of configs that one program can train, group by group: their configs differ in floats only."""
+    """Return groups of places of configs that one program can train: they differ in floats only."""
     kinds: dict[Any, list[int]] = {}
     for place, config in enumerate(configs):
         kinds.setdefault(jax.tree.structure(config), []).append(place)
@@ -171,12 +171,12 @@ def alike(configs: Sequence[Any]) -> list[np.ndarray]:
 
 
 def share_of_work(candidates: int) -> float:
-    """The share of all work that choosing takes; the rest is the training itself."""
+    """Return the share of the choice in all work; the rest is the training itself."""
     return 1 - 1 / (1 + FOLDS * candidates) if candidates > 1 else 0.0
 
 
 def _usable(algorithm: str, dataset: Dataset, part: Fold) -> bool:
-    """Whether the algorithm can learn from what a fold leaves."""
+    """Whether the algorithm can learn from the rest of the data of a fold."""
     rows = Rows(part.training.astype(np.int32), np.int32(len(part.training)))  # type: ignore[arg-type]
     try:
         algorithms.require(algorithm, Dataset(dataset.pool, rows, rows))
@@ -186,7 +186,7 @@ def _usable(algorithm: str, dataset: Dataset, part: Fold) -> bool:
 
 
 def _groups(jobs: list[Job], most: int) -> list[list[Job]]:
-    """The jobs in as few programs as the device likes; all programs but the last have the same size."""
+    """Split the jobs into programs of the size that suits the device; only the last may be smaller."""
     most = min(MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS, most)
     size = -(-len(jobs) // -(-len(jobs) // most))
     return [jobs[start : start + size] for start in range(0, len(jobs), size)]
@@ -203,7 +203,7 @@ def _held_out_loss(networks: Any, rows: Rows, pool: Pool) -> Array:
     """[runs], the sum of -log pi(a|s) over the rows of each run."""
 
     def of(network: Any, rows: Rows) -> Array:
-        if pool.images:  # a few at a time, for they are large
+        if pool.images:  # a few at a time, because they are large
             logits = jax.lax.map(lambda row: network(pool.look(row)), pool.row[rows.indices], batch_size=64)
         else:
             logits = network(pool.look(pool.row[rows.indices]))

@@ -513,7 +513,7 @@ def test_an_interrupt_at_a_bad_place_leaves_quietly(tmp_path, where):
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
-    assert "go on where they were" in done.stderr
+    assert "continue where they stopped" in done.stderr
 
 
 def test_interrupt_leaves_with_130_and_goes_on(folder):
@@ -526,7 +526,7 @@ def test_interrupt_leaves_with_130_and_goes_on(folder):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error
-    assert "go on where they were" in error
+    assert "continue where they stopped" in error
     assert "Traceback" not in error
     kept = {path.name: path.read_bytes() for path in out.glob("cells/*.parquet")}
     assert 1 <= len(kept) < 6

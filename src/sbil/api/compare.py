@@ -52,7 +52,7 @@ def compare(
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     watch: Watch | None = None,
 ) -> Comparison:
-    """Cross-validate algorithms by episode, beside BC, the commonest and the previous action.
+    """Cross-validate algorithms by episode, beside BC, the most frequent and the previous action.
 
         for row in sbil.compare(data, ["edm", "rcal"], folds=5).compared:
             print(row.method, row.metrics["accuracy"])

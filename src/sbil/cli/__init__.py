@@ -1,6 +1,6 @@
 """The command line: one file per command. Its first line says what it does, its dataclass gives the options.
 
-Nothing here imports JAX before a command runs, so that help and mistakes answer at once.
+Nothing here imports JAX before a command runs, so help and error messages appear at once.
 """
 
 import contextlib
@@ -21,16 +21,16 @@ from typing import Any
 from sbil.errors import UserError, unknown
 from sbil.version import __version__
 
-# The order of the help; a command that is not named here comes after these, by name.
+# The order of the help. Commands that are not named here come after these, by name.
 ORDER = (
     *("quickstart", "check", "view", "train", "evaluate", "compare", "predict", "export", "show", "verify", "watch"),
     *("demos", "clinical", "reproduce", "report", "algorithms", "info"),
 )
 
-INTERRUPTED = "interrupted; nothing finished is lost: train, quickstart and reproduce go on where they were."
+INTERRUPTED = "interrupted; nothing finished is lost: train, quickstart and reproduce continue where they stopped."
 PATIENCE = 1.5  # seconds from a signal to the end of the process
 
-# What a disk can refuse; everything else that the system reports is a fault of ours and shows its traceback.
+# Errors of a disk. Every other error of the system is our fault and shows its traceback.
 DISK_TROUBLE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE),
     *(errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
@@ -52,7 +52,7 @@ examples:
 
 
 def commands() -> dict[str, str]:
-    """The summary of each command by its name: the first line of its docstring; no command is imported for that."""
+    """Return the summary of each command by name: the first line of its docstring. No command is imported."""
     found = {}
     for path in Path(__file__).parent.glob("*.py"):
         if summary := re.search(rf'^"""sbil {path.stem}: (.*?)\.?(?:""")?$', path.read_text("utf-8"), re.MULTILINE):
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         _leave(0)
     except SystemExit as leaving:
-        if isinstance(leaving.__context__, BrokenPipeError):  # rich meets the closed pipe first, and leaves with 1
+        if isinstance(leaving.__context__, BrokenPipeError):  # rich meets the closed pipe first, and exits with 1
             _leave(0)
         raise
     except OSError as error:

@@ -41,14 +41,14 @@ def run(command: Command) -> None:
             print("  defaults: " + ", ".join(f"{setting.name}={setting.default}" for setting in facts.settings))
     if not command.name:
         print(
-            "\npairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes."
-            " one-hot pairs: pairs whose states are numbered."
+            "\npairs: a state and the decision taken there. triples: also the next state. trajectories: whole episodes."
+            " one-hot pairs: pairs with numbered states."
         )
         print("next: sbil algorithms NAME for its settings and their defaults")
 
 
 def show(name: str, facts: "AlgorithmFacts") -> None:
-    """What an algorithm needs, and its presets."""
+    """Return what an algorithm needs, and its presets."""
     from sbil.text import counted
 
     needs = facts.needs + (", and uses states without decisions" if facts.uses_states else "")
@@ -57,7 +57,7 @@ def show(name: str, facts: "AlgorithmFacts") -> None:
 
 
 def show_settings(facts: "AlgorithmFacts") -> None:
-    """One line per setting, and one per preset that changes some."""
+    """Return one line per setting, and one per preset that changes settings."""
     for setting in facts.settings:
         symbol = f" ({setting.symbol})" if setting.symbol else ""
         print(f"  {setting.name:20} {setting.default!s:10} {setting.meaning}{symbol}")

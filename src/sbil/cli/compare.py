@@ -15,12 +15,12 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ColumnOptions):
-    """Cross-validate algorithms by episode beside BC, the commonest and the previous action."""
+    """Cross-validate algorithms by episode, and compare them with BC, the most frequent and the previous action."""
 
     data: str
     """The demonstrations: a CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
     algorithms: str = "edm"
-    """Which algorithms, separated by commas; BC is always there."""
+    """Which algorithms, separated by commas; BC is always included."""
     folds: int = 5
     """Parts of the episodes (of the groups, with --group), each held out once."""
     updates: int | None = None
@@ -28,7 +28,7 @@ class Command(ColumnOptions):
     seed: int = 0
     """Seed of the folds and of training."""
     out: Path | None = None
-    """Write the table as JSON here as well."""
+    """Also write the table as JSON to this file."""
     overwrite: bool = False
     """Replace that file if it exists."""
     json: bool = False
@@ -47,9 +47,7 @@ def run(command: Command) -> None:
 
     names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
     if not names:
-        raise UserError(
-            "--algorithms names none; give some of those that `sbil algorithms` lists, with commas between them."
-        )
+        raise UserError("--algorithms is empty; name algorithms that `sbil algorithms` lists, separated by commas.")
     if command.out:
         must_be_free("--out", command.out, command.overwrite, (command.data, command.schema, command.exclude))
     how: dict[str, Any] = {"folds": command.folds, "seed": command.seed, "updates": command.updates}

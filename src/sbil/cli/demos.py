@@ -33,7 +33,7 @@ class Collect:
     policy: Path | None = None
     """The folder of a policy that demonstrates instead of one that ships."""
     mode: Literal["sampled", "greedy"] | None = None
-    """Whether the demonstrator draws its actions (sampled, where it can) or takes the most probable one (greedy)."""
+    """Whether the demonstrator draws its actions (sampled, if it can) or takes the most probable one (greedy)."""
     seed: int = 0
     """Seed of the episodes."""
     overwrite: bool = False
@@ -67,7 +67,7 @@ class Export(ColumnOptions):
     minari: str
     """The name of the dataset, with its version: group/name-v0."""
     folder: Path | None = None
-    """Where datasets are kept (default: where Minari looks for them)."""
+    """The folder of datasets (default: Minari's own)."""
     drop_last: bool = False
     """Leave out the last action of episodes whose last state was not recorded: Minari needs that state."""
     overwrite: bool = False
@@ -131,7 +131,7 @@ def hand_on(command: Export) -> None:
 
 
 def collect(command: Collect) -> None:
-    """Let it play, and write what it saw and did."""
+    """Let the demonstrator play, and write what it saw and did."""
     from sbil import demonstrations
     from sbil.api.demonstrate import demonstrate
     from sbil.api.outputs import must_be_free

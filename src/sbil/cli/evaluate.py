@@ -21,13 +21,13 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ColumnOptions):
-    """Score a finished policy: live in an environment, or against recorded decisions."""
+    """Score a finished policy: play it in an environment, or compare it with recorded decisions."""
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """The policy folder."""
     env: str | None = None
-    """Play in this environment: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4, or one of gymnasium
-    whose observations are rows of numbers and whose actions are a list."""
+    """Play in this environment: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4, or a gymnasium
+    environment with rows of numbers as observations and a list of actions."""
     data: str | None = None
     """Compare with the decisions in this table or file: CSV, Parquet, NPZ, minari:NAME. The columns are those that the
     policy was trained on."""
@@ -90,7 +90,7 @@ def in_words(result: "LiveReturns") -> str:
         f"{counted(len(result.returns), 'episode')} (min {result.returns.min():g}, max {result.returns.max():g})"
     )
     if result.scaled is None:
-        return f"{told}; not scaled, since no demonstrator was measured there"
+        return f"{told}; not scaled, because no demonstrator was measured there"
     return f"{told}; scaled {result.scaled:.3f} (0: random network, 1: {result.demonstrator} demonstrator)"
 
 
@@ -105,7 +105,7 @@ def show(result: "MatchedDecisions", trained: bool) -> None:
         print(f"note: {note}")
     print(
         f"{agreement.accuracy:.1%} agreement on {counted(agreement.steps, 'recorded decision')}, log-loss "
-        f"{agreement.log_loss:.3f} (the commonest of them: {agreement.majority_accuracy:.1%})"
+        f"{agreement.log_loss:.3f} (the most frequent action: {agreement.majority_accuracy:.1%})"
     )
     intervals = over(result.resampled.as_json())
     scores.show_methods(result.compared, f"{counted(len(data), data.words[0])} [{intervals}]")

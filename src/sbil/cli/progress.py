@@ -88,7 +88,7 @@ class Board:
     def left(self) -> float | None:
         """Seconds to go, from the time that runs of the same method, or of all methods, took; None before one is known.
 
-        Where groups run side by side, work is done faster than the clock goes, and that counts too.
+        Groups that run side by side finish faster, and the estimate includes that.
         """
         every = [value for values in self.seconds.values() for value in values]
         if not every:
@@ -158,7 +158,7 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def live(board: Board) -> Iterator[None]:
-    """Show the board while the block runs; it goes when the block ends."""
+    """Show the board while the block runs; it disappears when the block ends."""
     if not console.is_terminal:
         yield
         return

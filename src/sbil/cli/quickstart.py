@@ -15,8 +15,8 @@ EXAMPLES = (
 class Command:
     """Train BC and EDM on CartPole from 1, 3 and 7 thinned demonstrations, 10 runs each, and compare them.
 
-    Every run has the paper's full budget: 10,000 updates, then 300 live episodes. Interrupt it when you like;
-    the same command goes on where it was.
+    Every run has the paper's full budget: 10,000 updates, then 300 live episodes. You may interrupt it: the same
+    command continues.
     """
 
     out: Path = Path("quickstart")
@@ -61,4 +61,4 @@ next:
   {sbil} demos collect --env CartPole-v1 --trajectories 20 --out demos.npz    demonstrations in a file
   {sbil} train edm --data demos.npz --thin 20 --out policy/                   one policy from them
   {sbil} evaluate policy/ --env CartPole-v1                                   and how good it is
-  {sbil} reproduce --env Acrobot-v1 --algorithms bc,edm --out grid/           the paper's protocol, 50 runs a cell""")
+  {sbil} reproduce --env Acrobot-v1 --algorithms bc,edm --out grid/           the paper's protocol, 50 runs per cell""")

@@ -1,4 +1,4 @@
-"""How well recorded decisions are matched, as tables on the terminal."""
+"""The match with recorded decisions, as tables on the terminal."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ FEW = 12  # actions that have a table of their own
 
 
 def show_methods(rows: "Sequence[MethodScores]", title: str) -> None:
-    """Metrics down, methods across, each with its interval below it."""
+    """Return a table: metrics down, methods across, each value with its interval below it."""
     from sbil.evaluation.metrics import METRICS
 
     grid = _grid(title, "", [row.method for row in rows])
@@ -29,23 +29,23 @@ def show_methods(rows: "Sequence[MethodScores]", title: str) -> None:
 
 
 def show_actions(made: "Decided", names: Sequence[str]) -> None:
-    """A row per action, and which action was chosen in place of which."""
+    """Return one row per action, and which action was chosen instead of which."""
     from rich.text import Text
 
     from sbil.evaluation.matching import confusion, per_action
 
     if len(names) > FEW:
-        print(f"the table by action is left out: there are {len(names)} of them; --json has it")
+        print(f"the table by action is left out, because there are {len(names)} actions; --json has it")
         return
     heads = ("count", "precision", "recall", "F1", "AUC", "APR", *(f"-> {name}" for name in names))
-    grid = _grid("By recorded action; right, how often each was the most probable", "recorded", heads)
+    grid = _grid("By recorded action; on the right, how often each action was the most probable", "recorded", heads)
     for name, row, chosen in zip(names, per_action(made), confusion(made), strict=True):
         grid.add_row(Text(name), str(row.taken), *(_number(value) for value in row[1:]), *map(str, chosen))
     _print(grid)
 
 
 def show_familiarity(found: "Familiarity") -> None:
-    """Accuracy against coverage, detection of shifted states, and what both say."""
+    """Return accuracy against coverage, detection of shifted states, and what both mean."""
     accuracy = found.coverage.accuracy
     grid = _grid("Accuracy when the least familiar states are left to a human", "decided", list(accuracy))
     for share in next(iter(accuracy.values())):

@@ -117,10 +117,10 @@ def show(command: Command, report: "TrainingReport") -> None:
     for name, score in report.scores.items():
         print(
             f"{name.replace('_', '-')} decisions: {score.accuracy:.1%} agreement on {counted(score.steps, 'step')}, "
-            f"log-loss {score.log_loss:.3f} (the commonest of them: {score.majority_accuracy:.1%})"
+            f"log-loss {score.log_loss:.3f} (the most frequent action: {score.majority_accuracy:.1%})"
         )
     if report.calibrated:
-        likewise = "; that of bc likewise" if command.algorithm != "bc" else ""
+        likewise = "; bc's too" if command.algorithm != "bc" else ""
         print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out{likewise}")
     if report.held_out:
         intervals = over(Resampled.of(report.held_out).as_json())
@@ -153,5 +153,5 @@ def show_choice(report: "TrainingReport") -> None:
         return
     losses = report.selection["held_out_log_loss"]
     words = [f"{setting}: {'none' if loss is None else format(loss, '.3f')}" for setting, loss in losses.items()]
-    why = "; none: it diverged or nothing was held out" if None in losses.values() else ""
+    why = "; none: training diverged or nothing was held out" if None in losses.values() else ""
     print(f"chose {report.selection['chosen']} by held-out log-loss ({', '.join(words)}{why})")

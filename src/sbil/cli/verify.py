@@ -21,23 +21,23 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ColumnOptions):
-    """Train a policy again from its data, by what its folder says of it, and compare the two.
+    """Train a policy again from its data, with the settings in its folder, and compare the two.
 
-    On one machine, with the same versions, they are the same byte for byte. On another they may not be: then it says
+    On one machine, with the same versions, they are the same byte for byte. On another they may differ: then it says
     what differs and how far apart the decisions are, and the exit status is 1.
     """
 
     policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
     """The policy folder."""
     data: str
-    """What `sbil train` was given: the whole of it, also where a part was held out. What was given with --exclude or
-    --schema must be given again."""
+    """The data that `sbil train` was given: all of it, also if a part was held out. Give --exclude and --schema again
+    if they were given then."""
     json: bool = False
     """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
-    """Train again, compare, and leave with 1 if the two differ."""
+    """Train again, compare, and exit with 1 if the two differ."""
     from sbil.api.verify import verify
     from sbil.cli.progress import bar
 

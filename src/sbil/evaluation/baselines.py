@@ -1,4 +1,4 @@
-"""Two baselines that learn nothing about states: the commonest action, and the action taken last."""
+"""Two baselines that learn nothing about states: the most frequent action, and the previous action."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Baselines:
         )
 
     def decided(self, demonstrations: Demonstrations) -> dict[str, Decided]:
-        """What both baselines say of recorded decisions."""
+        """Return the probabilities of both baselines for recorded decisions."""
         count = len(demonstrations.action_names)
         if count != len(self.first):
             raise UserError(
@@ -74,7 +74,7 @@ class Baselines:
 
 
 def baselines_beside(policy: Policy, held_out: Demonstrations, training: Demonstrations | None) -> dict[str, Decided]:
-    """What the baselines say of held-out decisions.
+    """Return the probabilities of the baselines for held-out decisions.
 
     Both are counted in the training data. Without them the policy's own record is used: the shares of its actions are
     enough for the commonest action. Policies of older versions have all counts.
