@@ -37,6 +37,8 @@ def test_what_is_an_environment(tmp_path, monkeypatch):
         assert is_environment(on)
     for on in ("later.csv", "minari:cartpole/expert-v0", "folder/", tmp_path, stays()):
         assert not is_environment(on)
+    with pytest.raises(UserError, match=r"unknown environment 'CartPole'; did you mean 'CartPole-v1'\?"):
+        sbil.evaluate(demonstrators.get("CartPole-v1-ppo"), "CartPole")
     (tmp_path / "stays-v1").mkdir()
     assert not is_environment("stays-v1")
 

@@ -14,7 +14,7 @@ from stays import changed, write_table
 import fuzz
 import probes
 from probes import refusal
-from sbil.api import beside
+from sbil.api import methods
 from sbil.api import train as training_library
 from sbil.cli import main
 from sbil.demonstrations import Column, Schema, read, reader_process
@@ -69,8 +69,8 @@ def sides(folder, table):
         return original(policy, held_out, training, calibration)
 
     with pytest.MonkeyPatch.context() as patch:
-        original = training_library.decided_beside
-        patch.setattr(training_library, "decided_beside", spied)
+        original = training_library.decided_by_methods
+        patch.setattr(training_library, "decided_by_methods", spied)
         words = ("train", "bc", "--data", table, *ROLES, *MORE, "--exclude", folder / "bad.csv", "--held-out", "0.4")
         run(*words, "--calibrate", "--updates", "60", "--out", folder / "policy")
     return found
@@ -370,8 +370,8 @@ def test_bc_is_calibrated_as_the_method_beside_it(table, folder, capsys, monkeyp
         seen[str(policy.provenance["algorithm"])] = (calibration.ids, made.temperature)
         return made
 
-    original = beside.calibrated
-    for module in (beside, training_library):
+    original = methods.calibrated
+    for module in (methods, training_library):
         monkeypatch.setattr(module, "calibrated", spied)
     run(*words, "--out", folder / "calibrated")
     assert seen["bc"][0] == seen["edm"][0]

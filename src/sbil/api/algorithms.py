@@ -51,10 +51,9 @@ def _facts(entry: Entry) -> AlgorithmFacts:
         name: {key: value for key, value in settings_of(config).items() if value != default[key]}
         for name, config in entry.presets.items()
     }
-    settings = (SettingFacts(f.name, default[f.name], **_told(f.metadata)) for f in fields(entry.config))
+    settings = (
+        SettingFacts(field.name, default[field.name], field.metadata["meaning"], field.metadata["symbol"])
+        for field in fields(entry.config)
+    )
     updates = {name: entry.budget(name) for name in entry.presets}
     return AlgorithmFacts(entry.needs, entry.uses_states, entry.reference, updates, presets, tuple(settings))
-
-
-def _told(metadata: Any) -> dict[str, str]:
-    return {"meaning": metadata["meaning"], "symbol": metadata["symbol"]}

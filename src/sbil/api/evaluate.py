@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from sbil import environments
-from sbil.api.beside import decided_beside, name_of
+from sbil.api.methods import algorithm_of, decided_by_methods
 from sbil.demonstrations import Demonstrations, read_observations
 from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError
@@ -139,17 +139,17 @@ def _named(policies: Sequence[Policy]) -> dict[str, Policy]:
     """The policies by the names of their algorithms, numbered where several have one name."""
     found: dict[str, Policy] = {}
     for policy in policies:
-        name, number = name_of(policy), 2
+        name, number = algorithm_of(policy), 2
         while name in found:
-            name, number = f"{name_of(policy)} {number}", number + 1
+            name, number = f"{algorithm_of(policy)} {number}", number + 1
         found[name] = policy
     return found
 
 
 def is_environment(on: Any) -> bool:
-    """Whether something is an environment or looks like the name of one: NAME-v0, and no file is called so."""
+    """Whether something is an environment, or a name like NAME-v0 or a bare word that is not a file."""
     if isinstance(on, str):
-        return bool(re.fullmatch(r"(?!minari:).*-v\d+", on)) and not Path(on).exists()
+        return bool(re.fullmatch(r"(?!minari:).*-v\d+|\w+", on)) and not Path(on).exists()
     return isinstance(on, JaxEnvironment | HostEnvironment)
 
 
@@ -212,8 +212,8 @@ def evaluate_decisions(
     held_out = as_trained_on(policy, data, {**(columns or {}), "exclude": ()})
     known = None if training is None else as_trained_on(policy, training, columns)
     others = None if another is None else read_observations(another, policy.schema).observations  # type: ignore[arg-type]
-    found = decided_beside(policy, held_out, known)
-    made = found[name_of(policy)]
+    found = decided_by_methods(policy, held_out, known)
+    made = found[algorithm_of(policy)]
     images = len(policy.spec.observation_shape) > 1
     return MatchedDecisions(
         data=held_out,
@@ -238,8 +238,8 @@ def notes(policy: Policy, held_out: Demonstrations, training: Demonstrations | N
     known = policy.provenance.get("data", {})
     found = _notes_on_held_out(held_out, known)
     if training is not None:
-        found += _notes_on_training(held_out, training, known, name_of(policy) != "bc")
-        if name_of(policy) != "bc" and policy.temperature != 1:
+        found += _notes_on_training(held_out, training, known, algorithm_of(policy) != "bc")
+        if algorithm_of(policy) != "bc" and policy.temperature != 1:
             found.append(
                 "the policy's probabilities were calibrated and those of bc were not: log-loss, Brier score and ECE "
                 "are not compared on equal terms"

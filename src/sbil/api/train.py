@@ -11,7 +11,7 @@ import numpy as np
 
 from sbil import devices, files
 from sbil.algorithms import settings_of
-from sbil.api.beside import decided_beside
+from sbil.api.methods import decided_by_methods
 from sbil.api.outputs import folder_must_be_free
 from sbil.api.splitting import Parts, Split
 from sbil.checkpoint import Checkpoint
@@ -175,7 +175,7 @@ def _report(policy: Policy, trained: Trained, everything: Demonstrations, split:
     scores = {"training": Agreement.of(decided(policy, parts.training, made["thin"], made["thin_offset"]))}
     if parts.held_out is None:
         return TrainingReport(policy, scores, (), trained, parts.training, None)
-    found = decided_beside(policy, parts.held_out, parts.training, parts.calibration)
+    found = decided_by_methods(policy, parts.held_out, parts.training, parts.calibration)
     scores["held_out"] = Agreement.of(found[made["algorithm"]])
     return TrainingReport(policy, scores, scores_of_methods(found), trained, parts.training, parts.held_out)
 

@@ -73,7 +73,9 @@ class Baselines:
         return cls(first, following)
 
 
-def baselines_beside(policy: Policy, held_out: Demonstrations, training: Demonstrations | None) -> dict[str, Decided]:
+def decided_by_baselines(
+    policy: Policy, held_out: Demonstrations, training: Demonstrations | None
+) -> dict[str, Decided]:
     """Return the probabilities of the baselines for held-out decisions.
 
     Both are counted in the training data. Without them the policy's own record is used: the shares of its actions are

@@ -2,14 +2,14 @@
 
 from sbil.algorithms import as_many
 from sbil.demonstrations import Demonstrations
-from sbil.evaluation.baselines import baselines_beside
+from sbil.evaluation.baselines import decided_by_baselines
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import Decided, decided
 from sbil.fitting import fit
 from sbil.policy import Policy
 
 
-def decided_beside(
+def decided_by_methods(
     policy: Policy,
     held_out: Demonstrations,
     training: Demonstrations | None,
@@ -20,22 +20,22 @@ def decided_beside(
     BC is trained here, on `training`, as the policy was. It is left out without training data, and if the policy is BC.
     calibration: decisions to fit BC's temperature to, as the policy's was.
     """
-    found, name = baselines_beside(policy, held_out, training), name_of(policy)
+    found, name = decided_by_baselines(policy, held_out, training), algorithm_of(policy)
     if training and name != "bc":
-        cloned = cloned_beside(policy, training)
+        cloned = behavioural_clone(policy, training)
         found["bc"] = decided(calibrated(cloned, calibration) if calibration else cloned, held_out)
     found[name] = decided(policy, held_out)
     return found
 
 
-def cloned_beside(policy: Policy, training: Demonstrations) -> Policy:
+def behavioural_clone(policy: Policy, training: Demonstrations) -> Policy:
     """BC with the seed, the thinning, the standardisation and, if they are comparable, the updates of a policy."""
     made = policy.provenance
     same = {name: made[name] for name in ("seed", "thin", "thin_offset") if name in made}
-    updates = as_many(name_of(policy), str(made.get("preset", "default")), made.get("updates"))
+    updates = as_many(algorithm_of(policy), str(made.get("preset", "default")), made.get("updates"))
     return fit("bc", training, updates=updates, standardise=policy.standardisation is not None, **same)
 
 
-def name_of(policy: Policy) -> str:
+def algorithm_of(policy: Policy) -> str:
     """The algorithm of a policy."""
     return str(policy.provenance.get("algorithm", "policy"))
