@@ -432,7 +432,7 @@ def test_an_empty_folder_may_be_filled_and_the_data_stay(capsys, demos, folder):
     data = empty / "metrics.csv"  # it has the name of a file that a policy has
     data.write_text("pulse,treat\n1,a\n2,b\n")
     words = ("train", "majority", "--data", data, "--action", "treat", "--out", empty, "--overwrite")
-    assert "is read from here" in refusal(capsys, *words)
+    assert "holds an input file" in refusal(capsys, *words)
     assert data.read_text().startswith("pulse")
 
 
