@@ -62,4 +62,4 @@ def main(check: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m studies.publish")

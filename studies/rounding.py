@@ -93,7 +93,7 @@ def runs() -> str:
     study = _named(result for of in load()[STUDY].values() for result in of.values())
     published = _named(result for found in tables.runs().values() for result in found)
     bc = {(r.cell.setting, r.cell.size): name for name, r in mine.items() if str(r.cell.method) == "bc"}
-    head = [f"{what}, {where}" for where in ("CPU", "CPU, rounded", "GPU") for what in ("score", "less BC's")]
+    head = [f"{what}, {where}" for where in ("CPU", "CPU, rounded", "GPU") for what in ("score", "minus BC's")]
     head += [f"errors, {where}" for where in ("CPU", "CPU, rounded", "GPU")]
     rows = [["steps", "method", "trajectories", *head]]
     for name, one in mine.items():
@@ -136,4 +136,4 @@ def main(run: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(main, prog="python -m studies.rounding")

@@ -202,7 +202,7 @@ def chosen() -> str:
 
 def seconds() -> str:
     """Show how long a run of each method took, with compilation and choosing of settings, by task."""
-    rows = [["method", "task", "updates", "choosing settings, s a run", "training, s a run", "runs at once"]]
+    rows = [["method", "task", "updates", "choosing settings, s per run", "training, s per run", "runs at once"]]
     measured = [r for results in labelled().values() for r in results if r.made_by["platform"] != "cpu"]
     found = grouped(measured, lambda r: (f"{r.cell.environment}, thin {r.cell.thin}", str(r.cell.method)))
     for (task, method), cells in sorted(found.items(), key=lambda entry: (entry[0][0], place_of(entry[0][1]))):

@@ -131,7 +131,7 @@ def choices(cells: Cells) -> str:
     return (
         f"Between the default and the same without its state term, {ours.count('weight=1'):,} of {len(ours):,} runs "
         f"chose the default. Among decays from 0 to 10, on LunarLander with 1 or 3 trajectories {large} of "
-        f"{len(decays)} chose 3 or 10. In score, the default less weight decay 1 is "
+        f"{len(decays)} chose 3 or 10. The score of the default minus that of weight decay 1 is "
         f"{overall(cells[DEFAULT], cells['bc:decay'], list(COLUMNS), 'score')} over all cells.\n"
     )
 
@@ -155,7 +155,7 @@ def by_its_state_term(cells: Cells, setting: str) -> str:
     without, found = cells[f"{DEFAULT}+weight=0"], []
     for size in SIZES:
         found.append(f"{judged(cells[DEFAULT][setting, size], without[setting, size])} (n = {size})")
-    return f"The default less the same without its state term: {', '.join(found)}.\n"
+    return f"The default minus the default without its state term: {', '.join(found)}.\n"
 
 
 def both(mine: Of, other: Of, settings: Sequence[str]) -> tuple[str, str]:
@@ -210,7 +210,7 @@ def more_states() -> str:
     ]
     alone = judged(ours[DEFAULT][setting, size], None)
     return (
-        f"{COLUMNS[setting]} step, the decisions of one trajectory: {alone}; with the states of further ones, less "
+        f"{COLUMNS[setting]} step, the decisions of one trajectory: {alone}; with the states of further ones, minus "
         f"that: {', '.join(found)}.\n"
     )
 

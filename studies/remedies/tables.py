@@ -125,12 +125,12 @@ def ranked(cells: Cells, settings: Sequence[str]) -> list[Ranked]:
 def ranking(cells: Cells, shown: int = 6) -> str:
     """Apply the rule of `studies.remedies.study`: show the first candidates, and the controls beside them."""
     found, number = ranked(cells, list(COLUMNS)), len(cells["bc"])
-    rows = [["", "clearly more errors than BC", "errors of BC's", "clearly fewer"]]
+    rows = [["", "clearly more errors than BC", "share of BC's errors", "clearly fewer"]]
     for title, of in (("**Candidates**", True), ("**Controls, no candidates**", False)):
         some = [row for row in found if has_state_term(row[3]) == of]
         rows.append([f"{title}, the first {shown} of {len(some)}", "", "", ""])
         rows += [_ranked_row(row, number) for row in some[:shown]]
-    rows.append(["**The first candidate, were some cells left out**", "", "", ""])
+    rows.append(["**The first candidate if some cells are left out**", "", "", ""])
     for title, left_out in LEFT_OUT.items():
         settings = [setting for setting in COLUMNS if not setting.startswith(left_out)]
         first = next(row for row in ranked(cells, settings) if has_state_term(row[3]))

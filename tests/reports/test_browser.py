@@ -60,7 +60,7 @@ def test_every_cell_that_is_shown_has_a_mark(opened):
     assert points(tab) == len(METHODS) * len(SIZES) + 3
     tab.get_by_role("button", name="None", exact=True).click()
     assert points(tab) == 0
-    tab.get_by_role("button", name="As at first").click()
+    tab.get_by_role("button", name="Reset").click()
     assert points(tab) == len(shown)
 
 

@@ -1,2 +1,2 @@
-// The clinical tables are plain: all the page can do is change its colours.
+// The clinical tables are plain; the page can only change its colours.
 kit.theme();

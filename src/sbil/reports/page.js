@@ -117,7 +117,7 @@
         return svg("path", { class: "lost", d: `M${pair(place)}m-2.5,-2.5l5,5m0,-5l-5,5` });
       return svg("circle", { class: "run", cx: place[0].toFixed(1), cy: place[1].toFixed(1), r: 2.3 });
     };
-    const label = `Score of each run: ${plural(cell.scores.length, "mark")}, one line a draw`;
+    const label = `Score of each run: ${plural(cell.scores.length, "mark")}, one line per draw`;
     const box = { width, height, viewBox: `0 0 ${width} ${height}`, class: `c${method(cell).colour}` };
     return svg("svg", { ...box, role: "img", "aria-label": label },
       svg("path", { class: "axis", d: `M4,${bottom}H${width - 4}` }),
@@ -127,7 +127,7 @@
       ...cell.scores.map(mark));
   }
   function about(cell) {
-    const runs = ["runs", `${whole(cell.scores.length)}, one line a draw:`];
+    const runs = ["runs", `${whole(cell.scores.length)}, one line per draw:`];
     return [
       html("h4", {}, `${method(cell).name}, ${where(cell)}`),
       table(null, [...facts(cell).slice(0, -1), runs], { class: "facts" }),
@@ -388,7 +388,7 @@
     };
     const button = (text, wanted) => html("button", { type: "button", onclick: all(wanted) }, text);
     return html("div", { class: "choices" },
-      button("As at first", (entry) => entry.shown), button("All", () => true), button("None", () => false));
+      button("Reset", (entry) => entry.shown), button("All", () => true), button("None", () => false));
   }
   function views() {
     const choice = (name, text, checked, change) => {
@@ -446,7 +446,7 @@
     const count = cell.initialisations, row = (draw) => cell.scores.slice(draw * count, (draw + 1) * count).map(score);
     const draws = Array.from({ length: cell.draws }, (_, draw) => [`draw ${draw}`, ...row(draw)]);
     const seeds = Array.from({ length: count }, (_, seed) => `seed ${seed}`);
-    const caption = `one line a draw${lost(cell) ? "; crosses: diverged" : ""}; the upright line is the mean`;
+    const caption = `one line per draw${lost(cell) ? "; crosses: diverged" : ""}; the upright line is the mean`;
     const runs = strip(cell, 360, cell.draws > 12 ? 8 : 14), numbers = behind(() => table(["", ...seeds], draws));
     return [
       html("h3", {}, title(cell)),
