@@ -17,7 +17,7 @@ EXAMPLES = (
 class Command:
     """Say what results mean: in sentences here, and in one HTML page that needs no server and no network.
 
-    The page has the verdict, charts, every cell, the runs of each and how to run them again.
+    The page shows the verdict, charts, every cell and its runs, and the commands that run them again.
     """
 
     results: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RESULTS")]
@@ -25,9 +25,9 @@ class Command:
     out: Path = Path("report.html")
     """The page."""
     figures: Path | None = None
-    """A folder for figures (PNG, SVG, PDF) and tables (Markdown, LaTeX, CSV) as well."""
+    """A folder for figures (PNG, SVG, PDF) and tables (Markdown, LaTeX, CSV)."""
     json: bool = False
-    """Print the sentences and one row a cell as JSON."""
+    """Print the sentences and one row per cell as JSON."""
 
 
 def run(command: Command) -> None:

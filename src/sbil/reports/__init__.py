@@ -1,1 +1,1 @@
-"""Results for people: statistics, tables, figures."""
+"""Results for people: sentences, tables, figures and HTML pages."""

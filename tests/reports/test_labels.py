@@ -1,4 +1,4 @@
-"""Cells of another seed, and those that show every state, beside ordinary ones: none is taken for another."""
+"""Cells of another seed, or with every state, beside ordinary cells: no cell is mistaken for another."""
 
 import csv
 import io
