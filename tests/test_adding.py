@@ -39,6 +39,13 @@ SHOWN = {
         assert played.startswith("Corridor-v0: mean return -5.00")
         assert "not scaled" in played
     """,
+    "adding_a_format": """
+        (tmp_path / "data.jsonl").write_text('{"x": 1.5, "act": "a"}\\n{"x": 2.5, "act": "b"}\\n')
+        assert "2 rows, 2 columns (JSON lines)" in said("check", tmp_path / "data.jsonl")
+        (tmp_path / "data.feather").touch()
+        with pytest.raises(sbil.UserError, match="known endings are .*jsonl, .ndjson"):
+            sbil.read(tmp_path / "data.feather", action="act")
+    """,
     "adding_a_command": """
         assert "hello        greet somebody" in said("--help")
         assert said("hello") == "hello, world\\n"
@@ -55,6 +62,7 @@ SHOWING = """
 import json
 
 import probes
+import pytest
 import sbil
 import sbil.demonstrations
 from sbil.cli import main

@@ -137,7 +137,7 @@ FAULTS = {
     "twice": (
         {"hour": with_(np.arange(40) % 4, [1], 0), "done": None},
         "stops",
-        "'hour': the same time as in row 1, in one episode (1 row, first in the data frame, row 2)",
+        "'hour': the same time as in the data frame, row 1, in one episode (1 row, first in the data frame, row 2)",
     ),
     "after the end": (
         {"done": [True] + [False] * 39},

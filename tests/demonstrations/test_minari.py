@@ -139,13 +139,13 @@ def test_trajectories_without_a_last_state(datasets):
         np.testing.assert_array_equal(kept.actions, whole.actions[: len(kept)])
         if not whole.has_last_observation:
             assert (kept.terminal, kept.truncated) == (False, True)
-    with pytest.raises(UserError, match="which Minari cannot hold"):
+    with pytest.raises(UserError, match="which Minari cannot store"):
         write_minari(probes.finite().demonstrations, "other-v0", drop_last=True)
 
 
 def test_names_and_folders(datasets):
     for name in ("mine", "../mine-v0", "a b-v0", "/mine-v0", "mine-v0/", ""):
-        with pytest.raises(UserError, match="is no name of a Minari dataset"):
+        with pytest.raises(UserError, match="is not a name of a Minari dataset"):
             write_minari(rows(), name)
     write_minari(rows(), "mine-v0")
     with pytest.raises(UserError, match="exists already"):
@@ -310,10 +310,10 @@ def spoil_metadata(folder, **changes):
 
 
 BAD_METADATA = {
-    "no version": ({"minari_version": ...}, "does not say Minari 0.4 or 0.5"),
-    "an old version": ({"minari_version": "0.3.1"}, "does not say Minari 0.4 or 0.5"),
-    "a later version": ({"minari_version": "1.0.0"}, "does not say Minari 0.4 or 0.5"),
-    "a version of two lines": ({"minari_version": "0.5.4\nx"}, "does not say Minari"),
+    "no version": ({"minari_version": ...}, "does not name a version of Minari that sbil reads (0.4 or 0.5)"),
+    "an old version": ({"minari_version": "0.3.1"}, "does not name a version of Minari that sbil reads (0.4 or 0.5)"),
+    "a later version": ({"minari_version": "1.0.0"}, "does not name a version of Minari that sbil reads (0.4 or 0.5)"),
+    "a version of two lines": ({"minari_version": "0.5.4\nx"}, "does not name a version of Minari"),
     "format": ({"data_format": "pickle"}, "not in HDF5, Arrow or Parquet"),
     "no space": ({"action_space": ...}, "has no 'action_space'"),
     "a space of no kind": ({"observation_space": "{}"}, "of the space unknown"),
@@ -322,7 +322,10 @@ BAD_METADATA = {
     "a list for a space": ({"observation_space": "[]"}, "not a JSON object"),
     "no shape": ({"observation_space": '{"type": "Box"}'}, "has no shape"),
     "a negative shape": ({"observation_space": '{"type": "Box", "shape": [-3]}'}, "has no shape"),
-    "another shape": ({"observation_space": '{"type": "Box", "shape": [4]}'}, "not numbers of the shape (4,)"),
+    "another shape": (
+        {"observation_space": '{"type": "Box", "shape": [4]}'},
+        "not numbers of the announced shape (4,)",
+    ),
     "actions without end": ({"action_space": '{"type": "Discrete", "n": 1000000000000}'}, "1 to 10000 actions"),
     "no actions": ({"action_space": '{"type": "Discrete", "n": 0}'}, "1 to 10000 actions"),
     "too few actions": ({"action_space": '{"type": "Discrete", "n": 1}', "sbil": ...}, "is not one of the 1 actions"),
@@ -407,7 +410,7 @@ BAD_EPISODES = {
         lambda file, _: replaced(file, "episode_0/observations", np.full((5, 3), np.nan, np.float32)),
         "not a finite float32 number",
     ),
-    "words": (lambda file, _: replaced(file, "episode_0/observations", ["a"] * 5), "bytes and not the rows"),
+    "words": (lambda file, _: replaced(file, "episode_0/observations", ["a"] * 5), "bytes and not the announced rows"),
     "complex": (lambda file, _: replaced(file, "episode_0/observations", np.zeros((5, 3), complex)), "not numbers"),
     "fractions of actions": (lambda file, _: replaced(file, "episode_0/actions", np.ones(4)), "not a list of whole"),
     "many actions a step": (lambda file, _: replaced(file, "episode_0/actions", np.ones((4, 2), int)), "not a list"),
@@ -415,10 +418,10 @@ BAD_EPISODES = {
     "one action": (lambda file, _: replaced(file, "episode_0/actions", 3), "not a list"),
     "unknown action": (lambda file, _: replaced(file, "episode_0/actions", [0, 1, 2, 3]), "step 3: action 3"),
     "an action beyond 32 bits": (lambda file, _: replaced(file, "episode_0/actions", [0, 1, 2, 2**32]), "step 3"),
-    "too few ends": (lambda file, _: replaced(file, "episode_0/terminations", [True]), "one truth value an action"),
+    "too few ends": (lambda file, _: replaced(file, "episode_0/terminations", [True]), "one truth value per action"),
     "an early end": (
         lambda file, _: replaced(file, "episode_0/terminations", [False, True, False, False]),
-        "episode 0, step 1: terminations say that it ends here",
+        "episode 0, step 1: terminations say that the episode ends here",
     ),
 }
 
@@ -463,8 +466,8 @@ def test_bad_tables(kind, datasets):
         "'actions' is missing": good.drop("actions"),
         "missing values": good.with_columns(actions=pl.lit(None, pl.Int64)),
         "not a list of whole numbers": good.with_columns(actions=pl.lit("a")),
-        "not numbers of the shape": good.with_columns(observations=pl.lit(1.0)),
-        "bytes and not the rows": good.with_columns(observations=pl.lit(b"a")),
+        "not numbers of the announced shape": good.with_columns(observations=pl.lit(1.0)),
+        "bytes and not the announced rows": good.with_columns(observations=pl.lit(b"a")),
         "one truth value": good.with_columns(terminations=pl.lit(0.5)),
     }
     for words, table in spoiled.items():
@@ -514,7 +517,7 @@ def test_an_evil_environment_is_text(datasets, tmp_path):
         assert "environment" not in read_minari("theirs-v0").provenance
     # Spaces that only the environment knows are not asked of it.
     spoil_metadata(datasets / "theirs-v0", env_spec=json.dumps(evil), observation_space=...)
-    assert "only its environment would know" in refused(read_minari, datasets / "theirs-v0")
+    assert "sbil does not ask the environment" in refused(read_minari, datasets / "theirs-v0")
     subprocess.run([sys.executable, "-c", "import evil_module"], **python)  # the trap works
     assert mark.exists()
 

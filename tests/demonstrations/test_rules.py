@@ -204,4 +204,6 @@ def test_states_are_refused_by_the_same_rules(tmp_path):
     assert "line 3, column 'pulse': missing value, 1 in all ('pulse' 1)" in refusal(
         lambda: read_observations(path, LISTED)
     )
+    path.write_text("pulse,sex\n,m\n,f\n")
+    assert "column 'pulse': has no value in any row" in refusal(lambda: read_observations(path, LISTED))
     assert np.isfinite(read_observations(frame(sex=["m"] * 3), LISTED).observations).all()

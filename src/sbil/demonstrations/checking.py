@@ -14,7 +14,7 @@ from sbil.demonstrations.problems import Problem
 from sbil.demonstrations.reader_process import asked
 from sbil.demonstrations.reading import roles_of, whole
 from sbil.demonstrations.roles import Roles
-from sbil.demonstrations.schema import ROLES, Missing, Schema
+from sbil.demonstrations.schema import Missing, Schema
 from sbil.demonstrations.trajectory import Demonstrations
 from sbil.errors import UserError
 
@@ -67,6 +67,10 @@ class Check:
     def blocked(self) -> bool:
         """Whether something must be corrected before the command can run."""
         return any(problem.severity == "stops" and not problem.mended for problem in self.problems)
+
+    def having(self, role: str) -> list[ColumnFacts]:
+        """The columns that have a role."""
+        return [column for column in self.columns if column.role == role]
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -144,23 +148,24 @@ def _as_table(demonstrations: Demonstrations, name: str) -> tuple[Any, Roles]:
 
 def _options(found: Check, roles: Roles, file: str | Path | None) -> list[str]:
     """The options of the training that follows; what a schema in a file says is not said again."""
-    known = roles.schema if file else None
+    action = found.roles["action"] or "COLUMN"
+    wanted: dict[str, Sequence[str | None]] = {role: [name] for role, name in {**found.roles, "action": action}.items()}
+    known = _said(roles.schema) if roles.schema else {}
+    implied = known if file else {"missing": ["refuse"]}
+    wanted["observations"] = [*roles.observations] or known.get("observations", [])
+    wanted["categories"] = [column.name for column in found.having("category")]
+    wanted["one-hot"] = [column.name for column in found.having("one-hot")]
+    gaps = any(column.missing for column in found.having("observation"))
+    wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
     words = ["--schema", str(file)] if file else []
-    for role in ROLES:
-        column = found.roles[role]
-        if (column or role == "action") and not (known and column == known.roles[role]):
-            words += [f"--{role}", column or "COLUMN"]
-    listed = roles.observations or (() if known or not roles.schema else tuple(c.name for c in roles.schema.columns))
-    for option, names in (
-        ("observations", listed),
-        ("categories", roles.categories if known else _of_role(found, "category")),
-        ("one-hot", roles.one_hot if known else _of_role(found, "one-hot")),
-    ):
-        words += [f"--{option}", *names] if names else []
-    gaps = roles.rule == "refuse" and any(column.missing for column in found.columns if column.role == "observation")
-    rule = "mean" if gaps else roles.rule
-    return words + (["--missing", rule] if rule != (known.missing if known else "refuse") else [])
+    for option, names in wanted.items():
+        if any(names) and names != implied.get(option):
+            words += [f"--{option}", *map(str, names)]
+    return words
 
 
-def _of_role(found: Check, role: str) -> tuple[str, ...]:
-    return tuple(column.name for column in found.columns if column.role == role)
+def _said(schema: Schema) -> dict[str, Sequence[str | None]]:
+    """The options that a schema stands for."""
+    kinds = {"observations": None, "categories": "category", "one-hot": "one-hot"}
+    columns = {o: [c.name for c in schema.columns if kind in (None, c.kind)] for o, kind in kinds.items()}
+    return {**{role: [column] for role, column in schema.roles.items()}, **columns, "missing": [schema.missing]}

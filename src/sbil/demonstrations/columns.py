@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sbil.demonstrations import rules, values
-from sbil.demonstrations.problems import Problems
+from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.rules import Seen
 from sbil.demonstrations.schema import LARGEST, Schema
 from sbil.demonstrations.table import Batch
 from sbil.demonstrations.values import Levels, Times
+
+if TYPE_CHECKING:
+    from sbil.demonstrations.rows import Order
 
 MOST_LEVELS = 1_000
 
@@ -68,6 +71,16 @@ class Gathered:
         """Where a row stands, for a problem."""
         batch = next(batch for start, batch in reversed(self.files) if start <= index)
         return batch._replace(rows=self.rows).at(index)
+
+    def problem(
+        self, rule: str, wrong: np.ndarray, message: str, remedy: str, column: str | None, order: Order | None = None
+    ) -> Problem | None:
+        """The problem that some rows are wrong, if there are any; `order` is that of `wrong`, if not the table's."""
+        if not wrong.any():
+            return None
+        first, count = int(np.argmax(wrong)), int(wrong.sum())
+        place = self.at(order.row(first) if order else first)
+        return Problem(rule, "stops", message, remedy, column, **place, count=count, noun="row")
 
 
 @dataclass(frozen=True)
@@ -163,6 +176,12 @@ class Gathering:
                 self.firsts.setdefault(name, self.rows.length + int(np.argmax(mask)))
                 self.missing[name] = self.missing.get(name, 0) + int(mask.sum())
         self.incomplete.add(np.logical_or.reduce([*gone.values()]))
+
+    def all(self, batches: Iterable[Batch]) -> Gathered:
+        """Read all batches."""
+        for batch in batches:
+            self.add(batch)
+        return self.finish()
 
     def finish(self) -> Gathered:
         """Everything that was read."""

@@ -18,7 +18,7 @@ from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.roles import Roles, require
 from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, wanted
 from sbil.demonstrations.schema import ROLES, Schema
-from sbil.demonstrations.survey import Survey
+from sbil.demonstrations.survey import READ_AS_NAMES, Survey
 from sbil.demonstrations.table import Table
 from sbil.demonstrations.values import in_order
 from sbil.errors import UserError
@@ -119,12 +119,11 @@ def _columns(
     observed = schema.columns if schema else ()
     role_of = {column.name: "observation" if column.kind == "number" else str(column.kind) for column in observed}
     role_of |= {name: role for role, name in found.items() if name}
-    read_as_names = ("episode", "group", "action", "category", "one-hot")
     facts = []
     for name, tally in survey.tallies.items():
         role = role_of.get(name, "left out")
         missing = read.missing.get(name, 0) if read and name in role_of else None
-        named = role in read_as_names or (role == "left out" and not numeric[name])
+        named = role in READ_AS_NAMES or (role == "left out" and not numeric[name])
         facts.append(tally.facts(role, numeric[name], named, missing))
     return tuple(facts)
 

@@ -70,10 +70,11 @@ class Roles:
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
         kinds = self._kinds()
         known = {column.name: column for column in self.schema.columns} if self.schema else {}
-        if chosen := [*self.observations] or [*known]:
+        if self.observations or known:
+            chosen = [*(self.observations or known)]
             chosen += [name for name in kinds if name not in chosen]
         else:
-            free = {name for name in names if numeric[name] and name not in taken and not consequence(name)}
+            free = _free(names, numeric, taken)
             chosen = [name for name in names if name in kinds or name in free]
         for name in (*chosen, *kinds, *self.units):
             require(name, names, "observation")
@@ -91,6 +92,11 @@ class Roles:
     def _column(self, column: Column, kind: Kind | None) -> Column:
         changed = replace(column, unit=self.units.get(column.name, column.unit))
         return replace(changed, kind=kind, fill=None) if kind else changed
+
+
+def _free(names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> set[str]:
+    """The columns of numbers that are observed where nobody says what is observed."""
+    return {name for name in names if numeric[name] and name not in taken and not consequence(name)}
 
 
 def words_in(name: str) -> list[str]:

@@ -125,10 +125,8 @@ def demonstrations(table: Table, roles: Roles, folder: Path, exclude: Sequence[s
     schema = roles.plan(table.names, {name: looks_numeric(first, name) for name in table.names})
     gone: dict[str, int] = {}
     problems = Problems(raising=True)
-    gathering = Gathering(schema, wanted(schema), folder, problems)
-    for batch in without(batches, schema.episode, exclude, gone) if exclude else batches:
-        gathering.add(batch)
-    read = gathering.finish()
+    batches = without(batches, schema.episode, exclude, gone) if exclude else batches
+    read = Gathering(schema, wanted(schema), folder, problems).all(batches)
     problems.add(rules.of_columns(rules.OF_COLUMNS, read, schema))
     order = ordered(read, schema, complete(read) if schema.missing == "drop" else None)
     problems.add(rules.of_rows(read, schema, order))
@@ -252,17 +250,12 @@ def _fill(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None
 def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     """Write the observations of a table whose decisions may not be known, in the order of the file."""
     _, batches = begin(table)
-    carry = schema.missing == "last" and schema.episode is not None
     for column in schema.columns:
         require(column.name, table.names, "observation")
-    for role in ("episode", "time") if carry else ():
-        require(schema.roles[role], table.names, role)
-    shown = {role: name for role in ("episode", "time") if (name := schema.roles[role]) and name in table.names}
+    carry = schema.missing == "last" and schema.episode is not None
+    shown = _shown(table, schema, carry)
     problems = Problems(raising=True)
-    gathering = Gathering(schema, _wanted_states(schema, shown, carry), folder, problems)
-    for batch in batches:
-        gathering.add(batch)
-    read = gathering.finish()
+    read = Gathering(schema, _wanted_states(schema, shown, carry), folder, problems).all(batches)
     problems.add(rules.of_columns(rules.OF_STATES, read, schema))
     kept = complete(read) if schema.missing == "drop" else None
     order = ordered(read, schema if carry else replace(schema, episode=None, time=None), kept)
@@ -278,6 +271,14 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
         "rows in file": len(read),
         "filled values": {} if schema.missing == "drop" else read.missing,
     }
+
+
+def _shown(table: Table, schema: Schema, carry: bool) -> dict[str, str]:
+    """The columns of episode and time that the table has; where values are carried on it must have them."""
+    keys = {role: name for role in ("episode", "time") if (name := schema.roles[role])}
+    for role, name in keys.items() if carry else ():
+        require(name, table.names, role)
+    return {role: name for role, name in keys.items() if name in table.names}
 
 
 def _wanted_states(schema: Schema, shown: Mapping[str, str], carry: bool) -> Wanted:

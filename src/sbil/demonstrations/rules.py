@@ -125,144 +125,116 @@ def of_cells(rules: Iterable[CellRule], seen: Seen) -> list[Problem]:
 
 def too_many_names(levels: values.Levels) -> Problem | None:
     """A column of an action or a category that has too many names."""
-    if not levels.too_many:
-        return None
-    message = f"more than {levels.most:,} different values; an action or a category is one of a few"
-    return Problem(
-        "too many names", "stops", message, "cut a number into a few ranges, or name another column", levels.column
-    )
+    message = f"more than {levels.most or 0:,} different values; an action or a category is one of a few"
+    remedy = "cut a number into a few ranges, or name another column"
+    return Problem("too many names", "stops", message, remedy, levels.column) if levels.too_many else None
 
 
 # Columns
 
-
-def empty_columns(read: Gathered, schema: Schema) -> Iterator[Problem]:
-    """Columns of numbers without any number, unless the schema knows what to fill in."""
-    for column in schema.columns:
-        filled = schema.missing in ("mean", "last") and column.fill is not None
-        if not filled and read.missing.get(column.name) == len(read):
-            yield Problem(
-                "empty column", "stops", "has no value in any row", "leave it out of the observations", column.name
-            )
+Found = Iterator[Problem | None]
 
 
-def missing_values(read: Gathered, schema: Schema) -> Iterator[Problem]:
-    """Missing values; what they are depends on the column and on the schema's rule for them. The first comes first."""
-    empty = {problem.column for problem in empty_columns(read, schema)}
-    counts = {name: count for name, count in read.missing.items() if name not in empty}
-    judged = {name: _judged(name, schema) for name in counts}
-    stopping = {name: count for name, count in counts.items() if judged[name][0] == "stops"}
-    many = sorted(stopping.items(), key=lambda item: -item[1])
-    by_column = ", ".join(f"'{name}' {count:,}" for name, count in many[:NAMED])
+def missing_values(read: Gathered, schema: Schema) -> Found:
+    """Missing values. How bad they are depends on the column and on the schema's rule for them."""
+    judged = {name: _judged(name, schema) for name in read.missing if not _empty(name, read, schema)}
+    stopping = [name for name, (severity, _, _) in judged.items() if severity == "stops"]
+    many = sorted(stopping, key=lambda name: -read.missing[name])
+    by_column = ", ".join(f"'{name}' {read.missing[name]:,}" for name in many[:NAMED])
     more = f" and {len(many) - NAMED} more columns" if len(many) > NAMED else ""
-    elsewhere = f", {sum(stopping.values()):,} in all ({by_column}{more})"
-    for name in sorted(counts, key=lambda name: read.firsts[name]):
+    elsewhere = f", {sum(read.missing[name] for name in stopping):,} in all ({by_column}{more})"
+    for name in sorted(judged, key=lambda name: read.firsts[name]):
         severity, remedy, mended = judged[name]
-        place = read.at(read.firsts[name])
-        yield Problem(
-            *("missing value", severity, "missing value", remedy, name),
-            **{**place, "count": counts[name], "elsewhere": elsewhere, "mended": mended},
-        )
+        facts = {**read.at(read.firsts[name]), "count": read.missing[name], "mended": mended, "elsewhere": elsewhere}
+        yield Problem("missing value", severity, "missing value", remedy, name, **facts)
 
 
 def _judged(name: str, schema: Schema) -> tuple[Severity, str, bool]:
     """(how bad a missing value in a column is, what to do, whether the command of `check` does it)."""
-    column = next((column for column in schema.columns if column.name == name), None)
-    rule = schema.missing
-    if rule == "drop":
+    number = name not in schema.levels
+    if schema.missing == "drop":
         return "note", "such rows are left out", False
-    if column is None or name in schema.roles.values():
+    if name in schema.roles.values() or name not in [column.name for column in schema.columns]:
         return "stops", f"fill it in, or {DROP}", False
-    if rule == "refuse":
-        return (
-            "stops",
-            "fill it in, or choose mean, last or drop for missing values (--missing)",
-            column.kind == "number",
-        )
-    if column.kind == "number":
-        last = "the last value of the episode, or the mean of the column where there is none before"
-        return "note", f"filled with {'the mean of the column' if rule == 'mean' else last}", False
-    if rule == "last":
-        return "harms", "filled with the last value of the episode; a level of its own may say more", False
+    if schema.missing == "refuse":
+        return "stops", "fill it in, or choose mean, last or drop for missing values (--missing)", number
+    if schema.missing == "last":
+        first = "or the mean of the column where there is none before" if number else "a level of its own may say more"
+        severity: Severity = "note" if number else "harms"
+        return severity, f"filled with the last value of the episode, {first}", False
+    if number:
+        return "note", "filled with the mean of the column", False
     return "stops", f"a category has no mean: write a level of its own, or {DROP}", False
 
 
-def nothing_left(read: Gathered, schema: Schema) -> Iterator[Problem]:
+def _empty(name: str, read: Gathered, schema: Schema) -> bool:
+    """Whether an observed column has no value, and the schema knows none to fill in."""
+    column = next((column for column in schema.columns if column.name == name), None)
+    filled = column is None or (schema.missing in ("mean", "last") and column.fill is not None)
+    return not filled and read.missing[name] == len(read)
+
+
+def empty_columns(read: Gathered, schema: Schema) -> Found:
+    """Observed columns without any value."""
+    for name in read.missing:
+        if _empty(name, read, schema):
+            remedy = "fill it in, or leave it out of the observations"
+            yield Problem("empty column", "stops", "has no value in any row", remedy, name)
+
+
+def nothing_left(read: Gathered, schema: Schema) -> Found:
     """Every row misses a value, and such rows are dropped."""
     if schema.missing == "drop" and bool(np.asarray(read.incomplete).all()):
         remedy = "leave out the columns that have most of the gaps"
         yield Problem("nothing left", "stops", "every row has a missing value; nothing is left of the table", remedy)
 
 
-def inexact_times(read: Gathered, schema: Schema) -> Iterator[Problem]:
+def inexact_times(read: Gathered, schema: Schema) -> Found:
     """Fractions among whole numbers so large that a float would round them."""
     if read.inexact_times:
         message = "fractions stand beside whole numbers that are too large for them"
         yield Problem("inexact times", "stops", message, "write whole numbers throughout", schema.time)
 
 
-def fractions(read: Gathered, schema: Schema) -> Iterator[Problem]:
+def fractions(read: Gathered, schema: Schema) -> Found:
     """Actions that are numbers with fractions, unless the schema lists them."""
-    if schema.actions or not schema.action:
+    if schema.actions or not schema.action or read.levels[schema.action].too_many:
         return
-    levels = read.levels[schema.action]
-    wrong = [number for number, name in enumerate(levels.names) if is_fraction(name)]
-    if wrong and not levels.too_many:
-        codes = np.asarray(read.codes[schema.action])
-        message = "the action is a number with a fraction; actions are a few choices: whole numbers or words"
-        remedy = "cut a dose into ranges first"
-        yield _named_rows(read, "fraction", np.isin(codes, wrong), message, remedy, schema.action)
+    wrong = [number for number, name in enumerate(read.levels[schema.action].names) if is_fraction(name)]
+    message = "the action is a number with a fraction; actions are a few choices: whole numbers or words"
+    mask = np.isin(read.codes[schema.action], wrong)
+    yield read.problem("fraction", mask, message, "cut a dose into ranges first", schema.action)
 
 
-def unknown_action(read: Gathered, schema: Schema) -> Iterator[Problem]:
-    """Actions that the schema does not list."""
-    if schema.actions and schema.action:
-        yield from _unknown(read, schema.action, schema.actions, "action")
+def unknown_names(read: Gathered, schema: Schema) -> Found:
+    """Actions, and levels of categories, that the schema does not list."""
+    for column, known in {**schema.levels, schema.action: schema.actions}.items():
+        if known and column in read.levels:
+            what = "action" if column == schema.action else "level"
+            ranks, codes = read.levels[column].ranks(list(known)), np.asarray(read.codes[column])
+            strange = (codes >= 0) & np.append(ranks < 0, False)[codes]
+            name = read.levels[column].names[codes[np.argmax(strange)]] if strange.any() else ""
+            message = f"the {what} '{name[:60]}' is not in the schema; it has {listed(known)}"
+            remedy = "correct the table, or train again on data that has it"
+            yield read.problem("unknown name", strange, message, remedy, column)
 
 
-def unknown_levels(read: Gathered, schema: Schema) -> Iterator[Problem]:
-    """Levels of categories that the schema does not list."""
-    for column in schema.columns:
-        if column.kind != "number" and column.levels:
-            yield from _unknown(read, column.name, column.levels, "level")
-
-
-def _unknown(read: Gathered, column: str, known: tuple[str, ...], what: str) -> Iterator[Problem]:
-    ranks = read.levels[column].ranks(list(known))
-    if not (ranks < 0).any():
-        return
-    codes = np.asarray(read.codes[column])
-    strange = (codes >= 0) & (ranks < 0)[codes]
-    name = read.levels[column].names[codes[np.argmax(strange)]]
-    message = f"the {what} '{name[:60]}' is not in the schema; it has {listed(known)}"
-    remedy = "correct the table, or train again on data that has it"
-    yield _named_rows(read, f"unknown {what}", strange, message, remedy, column)
-
-
-def no_mean(read: Gathered, schema: Schema) -> Iterator[Problem]:
+def no_mean(read: Gathered, schema: Schema) -> Found:
     """Gaps in a later table that only a mean of training could fill, where the schema has none."""
-    for column in schema.columns:
-        filled = column.kind == "number" and schema.missing in ("mean", "last")
-        if filled and column.fill is None and column.name in read.missing:
+    for column in schema.columns if schema.missing in ("mean", "last") else ():
+        if column.kind == "number" and column.fill is None and column.name in read.missing:
             message = "missing value, and the schema has no mean of training for it"
             remedy = "fill it in, choose drop for missing values, or train again"
-            place = read.at(read.firsts[column.name])
-            yield Problem("no mean", "stops", message, remedy, column.name, **place)
+            yield Problem("no mean", "stops", message, remedy, column.name, **read.at(read.firsts[column.name]))
 
 
-ColumnRule = Callable[["Gathered", Schema], Iterator[Problem]]
-OF_COLUMNS: tuple[ColumnRule, ...] = (
-    *(missing_values, empty_columns, nothing_left, inexact_times, fractions, unknown_action, unknown_levels),
-)
-OF_STATES: tuple[ColumnRule, ...] = (
-    missing_values,
-    nothing_left,
-    unknown_levels,
-    no_mean,
-)  # of tables without decisions
+ColumnRule = Callable[["Gathered", Schema], Found]
+ALWAYS: tuple[ColumnRule, ...] = (missing_values, empty_columns, nothing_left, unknown_names)
+OF_COLUMNS = (*ALWAYS, inexact_times, fractions)
+OF_STATES = (no_mean, *ALWAYS)  # of a table whose decisions may not be known
 
 
-def of_columns(rules: Iterable[ColumnRule], read: Gathered, schema: Schema) -> Iterator[Problem]:
+def of_columns(rules: Iterable[ColumnRule], read: Gathered, schema: Schema) -> Found:
     """What some rules find in a table."""
     for rule in rules:
         yield from rule(read, schema)
@@ -271,94 +243,70 @@ def of_columns(rules: Iterable[ColumnRule], read: Gathered, schema: Schema) -> I
 # Rows
 
 
-def same_time(read: Gathered, schema: Schema, order: Order) -> Iterator[Problem]:
+def same_time(read: Gathered, schema: Schema, order: Order) -> Found:
     """Two rows of an episode at the same time."""
     if read.time is None:
         return
     time = order.of(read.time)
-    twice = time[1:] == time[:-1]
-    twice[order.starts[order.starts > 0] - 1] = False
+    twice = np.append(False, time[1:] == time[:-1])
+    twice[order.starts] = False
     if twice.any():
         place = int(np.argmax(twice))
-        one, other = sorted((order.row(place), order.row(place + 1)))
-        first = read.at(one)
-        message = f"the same time as in {first['numbering']} {first['row']}, in one episode"
+        earlier, later = sorted((order.row(place - 1), order.row(place)))
+        one, count = read.at(earlier), int(twice.sum())
+        message = f"the same time as in {one['file']}, {one['numbering']} {one['row']}, in one episode"
+        facts = {**read.at(later), "count": count, "noun": "row", "elsewhere": f" ({count:,} such in all)"}
         remedy = "keep one of the two rows, or record finer times"
-        count = int(twice.sum())
-        yield Problem(
-            *("same time", "stops", message, remedy, schema.time),
-            **read.at(other),
-            count=count,
-            noun="row",
-            elsewhere=f" ({count:,} such in all)",
-        )
+        yield Problem("same time", "stops", message, remedy, schema.time, **facts)
 
 
-def early_ends(read: Gathered, schema: Schema, order: Order) -> Iterator[Problem]:
+def early_ends(read: Gathered, schema: Schema, order: Order) -> Found:
     """Rows that end their episode before its last row."""
     for role, flags in read.flags.items():
         early = order.of(np.asarray(flags)) > 0
         early[order.ends - 1] = False
         message = "the episode ends here and more of its rows follow"
         remedy = "only the last row of an episode can be its end"
-        yield from _ordered_rows(read, order, f"early {role}", early, message, remedy, schema.roles[role])
+        yield read.problem(f"early {role}", early, message, remedy, schema.roles[role], order)
 
 
-def two_ends(read: Gathered, schema: Schema, order: Order) -> Iterator[Problem]:
+def two_ends(read: Gathered, schema: Schema, order: Order) -> Found:
     """Rows where the process ended and where the recording was cut although the process went on."""
-    if {"terminal", "truncated"} <= read.flags.keys():
-        both = (order.of(np.asarray(read.flags["terminal"])) > 0) & (order.of(np.asarray(read.flags["truncated"])) > 0)
+    if len(read.flags) == 2:
+        both = np.logical_and(*(order.of(np.asarray(flags)) > 0 for flags in read.flags.values()))
         message = f"the row is truncated and terminal ('{schema.terminal}') at once"
         remedy = "an episode either ended by itself or was cut; set one of the two to 0"
-        yield from _ordered_rows(read, order, "two ends", both, message, remedy, schema.truncated)
+        yield read.problem("two ends", both, message, remedy, schema.truncated, order)
 
 
-def torn_groups(read: Gathered, schema: Schema, order: Order) -> Iterator[Problem]:
+def torn_groups(read: Gathered, schema: Schema, order: Order) -> Found:
     """Episodes with rows of several groups."""
     if schema.group:
         codes = order.of(np.asarray(read.codes[schema.group]))
         torn = codes != codes[order.first(len(codes))]
         message = "the group changes within an episode; every row of an episode must have the same group"
-        yield from _ordered_rows(
-            read, order, "torn group", torn, message, "correct the cells, or name another group", schema.group
-        )
+        remedy = "correct the cells, or name another group"
+        yield read.problem("torn group", torn, message, remedy, schema.group, order)
 
 
-def gaps_at_the_start(read: Gathered, schema: Schema, order: Order) -> Iterator[Problem]:
+def gaps_at_the_start(read: Gathered, schema: Schema, order: Order) -> Found:
     """Missing categories before the first value of an episode, where the last value is to be carried on."""
-    for column in schema.columns if schema.missing == "last" else ():
-        if column.kind != "number" and column.name in read.missing:
-            missing = order.of(np.asarray(read.codes[column.name])) < 0
-            lost = order.carried(missing) < 0
+    for name in schema.levels if schema.missing == "last" else ():
+        if name in read.missing:
+            lost = order.carried(order.of(np.asarray(read.codes[name])) < 0) < 0
             message = "missing category with none before it in the episode"
             remedy = f"write a level of its own there, or {DROP}"
-            yield from _ordered_rows(read, order, "gap at the start", lost, message, remedy, column.name)
+            yield read.problem("gap at the start", lost, message, remedy, name, order)
 
 
-RowRule = Callable[["Gathered", Schema, "Order"], Iterator[Problem]]
+RowRule = Callable[["Gathered", Schema, "Order"], Found]
 OF_ROWS: tuple[RowRule, ...] = (same_time, early_ends, two_ends, torn_groups, gaps_at_the_start)
 
 
-def of_rows(read: Gathered, schema: Schema, order: Order) -> Iterator[Problem]:
+def of_rows(read: Gathered, schema: Schema, order: Order) -> Found:
     """What the rules of rows find in a table."""
     for rule in OF_ROWS:
         yield from rule(read, schema, order)
-
-
-def _ordered_rows(
-    read: Gathered, order: Order, rule: str, wrong: np.ndarray, message: str, remedy: str, column: str | None
-) -> Iterator[Problem]:
-    """The problem of some rows in the order of episodes, if there are any."""
-    if wrong.any():
-        place = read.at(order.row(int(np.argmax(wrong))))
-        yield Problem(rule, "stops", message, remedy, column, **place, count=int(wrong.sum()), noun="row")
-
-
-def _named_rows(read: Gathered, rule: str, wrong: np.ndarray, message: str, remedy: str, column: str) -> Problem:
-    """The problem of some rows of the table."""
-    return Problem(
-        rule, "stops", message, remedy, column, **read.at(int(np.argmax(wrong))), count=int(wrong.sum()), noun="row"
-    )
 
 
 def is_fraction(name: str) -> bool:

@@ -15,6 +15,7 @@ from sbil.demonstrations.table import Batch
 
 SENTINELS = (-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)
 SHOWN_LEVELS = 12
+READ_AS_NAMES = ("episode", "group", "action", "category", "one-hot")  # roles
 TOLD_APART = 256  # values that float32 must tell apart in the range of a column
 MOST_ROWS = 10_000_000  # rows that are compared with one another, 8 bytes each
 FEW_UNITS = 50  # among fewer episodes a measurement may differ in each by chance
@@ -78,22 +79,29 @@ class Tally:
         missing: the missing values that reading counted, if it read the column.
         """
         numeric = numeric and not (named and self.missing > self.unnamed)
-        if missing is None:
-            missing = self.unnamed if named else self.missing
-        ranged = numeric and self.numbers > 0 and role not in ("action", "episode", "group", "category", "one-hot")
-        few = self.counts is not None and len(self.counts) <= SHOWN_LEVELS and role in ("action", "category", "one-hot")
+        missing = (self.unnamed if named else self.missing) if missing is None else missing
+        ranged = numeric and self.numbers > 0 and role not in READ_AS_NAMES
         return ColumnFacts(
             name=self.name,
             role=role,
-            type=("whole number" if self.whole and not self.foreign else "number") if numeric else "text",
+            type=self._type() if numeric else "text",
             missing=missing,
             missing_share=missing / self.rows,
             distinct=None if self.counts is None else len(self.counts),
             min=self.low if ranged else None,
             mean=self.total / self.numbers if ranged else None,
             max=self.high if ranged else None,
-            levels=tuple(name for name, n in sorted((self.counts or {}).items()) if n >= SMALL) if few else (),
+            levels=self._levels() if role in ("action", "category", "one-hot") else (),
         )
+
+    def _type(self) -> str:
+        return "whole number" if self.whole and not self.foreign else "number"
+
+    def _levels(self) -> tuple[str, ...]:
+        """The names, if they are few; without the rare ones."""
+        if self.counts is None or len(self.counts) > SHOWN_LEVELS:
+            return ()
+        return tuple(name for name, count in sorted(self.counts.items()) if count >= SMALL)
 
     @property
     def coarse(self) -> bool:

@@ -91,21 +91,22 @@ class Demonstrations:
             names = tuple(f"observation_{i}" for i in range(shape[0]))
             object.__setattr__(self, "observation_names", names)
         if len(shape) == 1 and len(self.observation_names) != shape[0]:
-            raise UserError(
-                f"{len(self.observation_names)} observation names for {shape[0]} observation columns; "
-                "give one name a column."
-            )
-        if self.stack < 0 or (self.stack and (len(shape) != 2 or self.trajectories[0].observations.dtype != np.uint8)):
-            raise UserError(f"stack is for uint8 frames of height x width. Got stack {self.stack}, frames {shape}.")
+            count = len(self.observation_names)
+            raise UserError(f"{count} observation names for {shape[0]} observation columns; give one name per column.")
+        self._check_frames(shape)
+        for name, what in (("groups", "number"), ("ids", "name")):
+            values = getattr(self, name)
+            if values is not None and np.shape(values) != (len(self),):
+                raise UserError(f"{name} must hold one {what} per trajectory. Got shape {np.shape(values)}.")
+        for index, trajectory in enumerate(self.trajectories):
+            _check(trajectory, f"trajectory {index}", shape, len(self.action_names))
+
+    def _check_frames(self, shape: tuple[int, ...]) -> None:
         images = {trajectory.observations.dtype == np.uint8 for trajectory in self.trajectories}
         if len(images) > 1:
             raise UserError("some trajectories hold bytes (uint8) and others do not; bring all in one type.")
-        if self.groups is not None and self.groups.shape != (len(self.trajectories),):
-            raise UserError(f"groups must hold one number a trajectory. Got shape {self.groups.shape}.")
-        if self.ids is not None and len(self.ids) != len(self.trajectories):
-            raise UserError(f"ids must hold one name a trajectory. Got {len(self.ids)} for {len(self)} trajectories.")
-        for index, trajectory in enumerate(self.trajectories):
-            _check(trajectory, f"trajectory {index}", shape, len(self.action_names))
+        if self.stack < 0 or (self.stack and (len(shape) != 2 or images == {False})):
+            raise UserError(f"stack is for uint8 frames of height x width. Got stack {self.stack}, frames {shape}.")
 
     def __len__(self) -> int:
         return len(self.trajectories)

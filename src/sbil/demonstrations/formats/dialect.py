@@ -1,7 +1,7 @@
-"""How a CSV file is written: its encoding, its delimiter, its decimal sign; and what is no CSV file at all.
+"""How a CSV file is written: its encoding, its delimiter and its decimal sign; and which files are no CSV files.
 
-Python's and Polars' own guesses are not used: they fall back to a single column, or drop what does not fit. Here a
-file is read right or refused.
+The guesses of Python and Polars are not used: they fall back to a single column, or drop cells that do not fit. Here a
+file is read correctly or refused.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sbil.errors import UserError
 
 DELIMITERS = ",;\t|"
 WORDS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
-SAMPLE = 1 << 20  # bytes that the dialect is judged by
-LINES = 200  # lines that the delimiter is judged by, and lines with fractions that the decimal sign is
+SAMPLE = 1 << 20  # bytes from which the dialect is found
+LINES = 200  # lines from which the delimiter is found, and lines with fractions for the decimal sign
 COMMA = re.compile(r"[+-]?(\d*|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 POINT = re.compile(r"[+-]?(\d*|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 SIGNS = {",": "decimal comma", ".": "decimal point"}
 
-# What people save under the name of a table, by its first bytes.
+# Files that are not tables although their names say so, by their first bytes.
 FOREIGN = {
     b"\x1f\x8b": "is a gzip file; name it .csv.gz",
     b"PK": "is a ZIP archive or an Excel workbook; save the sheet as CSV",
@@ -54,17 +54,19 @@ class Dialect(NamedTuple):
 
 
 def sniff(sample: bytes, whole: bool) -> Dialect:
-    """The dialect of a file that begins with `sample`; `whole` if there is nothing after it."""
+    """The dialect of a file that begins with `sample`; `whole` if the sample is the whole file."""
     if not sample.strip():
         raise UserError("the file is empty.")
     encoding = encoding_of(sample, whole)
-    # What a cut leaves of the last character and the last line is no evidence.
+    # The last character and the last line may be cut.
     text = sample.decode(encoding, errors="strict" if whole else "ignore").lstrip("\ufeff")
     foreign = next((what for start, what in FOREIGN.items() if text.lstrip().encode()[:40].startswith(start)), None)
     if foreign:
         raise UserError(f"{foreign}.")
     if "\0" in text:
-        raise UserError(f"line {text[: text.index(chr(0))].count(chr(10)) + 1} holds NUL bytes; not a table of text.")
+        raise UserError(
+            f"line {text[: text.index(chr(0))].count(chr(10)) + 1} holds NUL bytes; this is not a text table."
+        )
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     lines = [line for line in (lines if whole else lines[:-1] or lines) if line.strip()]
     delimiter = _delimiter(lines[:LINES])
@@ -72,7 +74,7 @@ def sniff(sample: bytes, whole: bool) -> Dialect:
 
 
 def encoding_of(sample: bytes, whole: bool = False) -> str:
-    """The encoding by byte order mark, by zeros between the letters, by validity."""
+    """The encoding, by the byte order mark, by zeros between the letters, or by what can be decoded."""
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     if sample.startswith(b"\xef\xbb\xbf"):
@@ -94,7 +96,7 @@ def encoding_of(sample: bytes, whole: bool = False) -> str:
 
 
 def _valid(sample: bytes, encoding: str, cut: bool) -> bool:
-    """Whether it can be decoded; where the sample is cut, its last character may be a part of one."""
+    """Whether a sample can be decoded; if it is `cut`, its last character may be incomplete."""
     try:
         sample.decode(encoding)
     except UnicodeDecodeError as error:
@@ -103,7 +105,7 @@ def _valid(sample: bytes, encoding: str, cut: bool) -> bool:
 
 
 def _delimiter(lines: list[str]) -> str:
-    """The one that the header holds and that most lines hold as often as the header; the most frequent of equals."""
+    """The delimiter that most lines have as often as the header; of several, the most frequent one."""
     counts = {delimiter: [_unquoted(line).count(delimiter) for line in lines] for delimiter in DELIMITERS}
 
     def fit(delimiter: str) -> tuple[float, int]:
@@ -118,30 +120,35 @@ def _unquoted(line: str) -> str:
 
 
 def _decimal(lines: list[str], delimiter: str) -> str:
-    """The sign that more columns are written with; of equals a comma where semicolons leave it free.
+    """The sign that most columns are written with; of equally many, a comma if the delimiter is a semicolon.
 
-    What may be a thousand, 1,234 or 1.234, says little of its column, and with a comma nothing but among semicolons.
+    What may be a thousand (1,234 or 1.234) counts little, and with a comma only if the delimiter is a semicolon.
     """
-    votes: Counter[int] = Counter()  # by column; above 0 for a comma
+    columns: Counter[int] = Counter()  # above 0 for a comma
     telling = 0
     for line in lines:
         if "." not in line and ('"' if delimiter == "," else ",") not in line:
             continue
-        found = False
-        for place, cell in enumerate(_split(line, delimiter)):
-            comma, thousand = COMMA.fullmatch(cell), THOUSANDS.fullmatch(cell)
-            if (comma or POINT.fullmatch(cell)) and not (comma and thousand and delimiter != ";"):
-                votes[place] += (1 if comma else -1) * (1 if thousand else LINES)
-                found = True
-        telling += found
+        votes = {place: vote for place, cell in enumerate(_split(line, delimiter)) if (vote := _vote(cell, delimiter))}
+        columns.update(votes)
+        telling += bool(votes)
         if telling == LINES:
             break
-    commas, points = sum(vote > 0 for vote in votes.values()), sum(vote < 0 for vote in votes.values())
+    commas, points = sum(vote > 0 for vote in columns.values()), sum(vote < 0 for vote in columns.values())
     return "," if commas > points or (commas == points > 0 and delimiter == ";") else "."
 
 
+def _vote(cell: str, delimiter: str) -> int:
+    """What a cell says about the decimal sign: above 0 a comma, below 0 a point, 0 nothing."""
+    comma, thousand = COMMA.fullmatch(cell), THOUSANDS.fullmatch(cell)
+    if comma and thousand and delimiter != ";":
+        return 0
+    size = 1 if thousand else LINES
+    return size if comma else -size if POINT.fullmatch(cell) else 0
+
+
 def _split(line: str, delimiter: str) -> list[str]:
-    """The cells of a line, without quotes and blanks around them."""
+    """The cells of a line, without the quotes and blanks around them."""
     if '"' not in line:
         return [cell.strip() for cell in line.split(delimiter)]
     whole = re.sub(r'"([^"]*)"', lambda quoted: quoted[1].replace(delimiter, "\0"), line)

@@ -4,8 +4,8 @@
     write_minari(demonstrations, "cartpole/mine-v0")
 
 A dataset is a folder `data` with `metadata.json` and the episodes, in HDF5, Arrow or Parquet. Its files are read as
-they lie on the disk: nothing is downloaded, and the environment that the metadata name is text and never imported.
-Minari wants rewards, and demonstrations have none: those written are not-a-number.
+they lie on the disk. Nothing is downloaded. The metadata name an environment; the name is only text and nothing is
+imported. Minari needs rewards and demonstrations have none: the rewards that are written are not-a-number.
 """
 
 import importlib
@@ -14,7 +14,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,17 +29,17 @@ from sbil.errors import UserError
 
 METADATA = "metadata.json"
 EPISODES = "main_data.hdf5"
-VERSION = "0.5.4"  # of Minari, whose format is written
+VERSION = "0.5.4"  # the version of Minari whose format is written
 READABLE = re.compile(r"0\.[45]\.\d+")
 NAME = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
 COLUMNS = ("observations", "actions", "terminations", "truncations")
-LARGEST_METADATA = 1 << 26  # the bounds of every pixel are in it
-LARGEST_RATIO = 1000  # JPEG of a plain frame shrinks it to a hundredth
+LARGEST_METADATA = 1 << 26  # it has the bounds of every pixel
+LARGEST_RATIO = 1000  # JPEG shrinks a plain frame to a hundredth
 MOST_ACTIONS = 10_000
 
 
 def read_minari(name: str | Path) -> Demonstrations:
-    """A dataset on this machine: by its name, below the folder that Minari keeps them in; or by its folder."""
+    """Read a dataset on this machine, by its folder or by its name in the folder of Minari."""
     data = _data(name)
     try:
         return _read(data)
@@ -58,14 +58,14 @@ def write_minari(
     drop_last: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Write a dataset that Minari opens (HDF5), whole or not at all; returns its folder.
+    """Write a dataset that Minari opens (HDF5), complete or not at all; returns its folder.
 
-    name: as Minari wants it, with a version at its end: cartpole/expert-v0.
-    folder: where datasets are kept, instead of where Minari looks for them.
-    drop_last: leave out the last action of trajectories whose last state was not recorded, for Minari needs that state.
+    name: a name of Minari, which ends with a version: cartpole/expert-v0.
+    folder: where to write the dataset; by default where Minari looks for datasets.
+    drop_last: leave out the last action of trajectories without a last state, because Minari needs that state.
     """
     if not NAME.fullmatch(name):
-        raise UserError(f"'{name}' is no name of a Minari dataset; it must be like group/name-v0.")
+        raise UserError(f"'{name}' is not a name of a Minari dataset; write it like group/name-v0.")
     h5py = _package("h5py")
     demonstrations = _complete(demonstrations, drop_last)
     try:
@@ -84,7 +84,7 @@ def write_minari(
 
 
 def _package(name: str) -> Any:
-    """A package that a plain install does not have."""
+    """Import a package that a plain installation does not have."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -117,7 +117,7 @@ class _Box(NamedTuple):
 
 
 def _data(name: str | Path) -> Path:
-    """The folder of a dataset that its metadata lie in."""
+    """The folder with the metadata of a dataset."""
     places = (Path(name), _root() / name)
     for place in places:
         for data in (place / "data", place):
@@ -126,7 +126,7 @@ def _data(name: str | Path) -> Path:
     if any(place.exists() for place in places):
         raise UserError(f"{name}: not a Minari dataset; there is no {METADATA} in it.")
     raise UserError(
-        f"{name}: there is no such Minari dataset, as a folder or in {_root()}; nothing is downloaded from here: "
+        f"{name}: there is no such Minari dataset, as a folder or in {_root()}; sbil downloads nothing: "
         "use 'minari download'."
     )
 
@@ -135,9 +135,9 @@ def _read(data: Path) -> Demonstrations:
     metadata = _metadata(data / METADATA)
     version, kind = metadata.get("minari_version"), metadata.get("data_format", "hdf5")
     if not isinstance(version, str) or not READABLE.fullmatch(version):
-        raise UserError(f"its {METADATA} does not say Minari 0.4 or 0.5, whose datasets are read here.")
+        raise UserError(f"its {METADATA} does not name a version of Minari that sbil reads (0.4 or 0.5).")
     if kind not in ("hdf5", "arrow", "parquet"):
-        raise UserError("it is not in HDF5, Arrow or Parquet, which are read here.")
+        raise UserError("its data are not in HDF5, Arrow or Parquet.")
     box, actions, start = _box(metadata), *_discrete(metadata)
     count = metadata.get("total_episodes")
     if type(count) is not int or count < 1:
@@ -172,7 +172,7 @@ def _space(metadata: dict[str, Any], name: str) -> tuple[str, dict[str, Any]]:
     """(its kind, its description) of a space."""
     text = metadata.get(name)
     if not isinstance(text, str):
-        raise UserError(f"its {METADATA} has no '{name}'; only its environment would know, and that is not asked here.")
+        raise UserError(f"its {METADATA} has no '{name}'; sbil does not ask the environment for it.")
     space = _json(text, f"'{name}'")
     kind = space.get("type")
     return (kind if isinstance(kind, str) and re.fullmatch(r"\w{1,30}", kind) else "unknown"), space
@@ -183,7 +183,7 @@ def _discrete(metadata: dict[str, Any]) -> tuple[int, int]:
     kind, space = _space(metadata, "action_space")
     if kind != "Discrete":
         why = "continuous" if kind == "Box" else kind
-        raise UserError(f"its actions are {why}; decisions are learned among a number of actions (Discrete).")
+        raise UserError(f"its actions are {why}; sbil learns decisions among a few numbered actions (Discrete).")
     count, start = space.get("n"), space.get("start", 0)
     if type(count) is not int or not 1 <= count <= MOST_ACTIONS or type(start) is not int or abs(start) >= 1 << 31:
         raise UserError(f"its 'action_space' must have 1 to {MOST_ACTIONS} actions, numbered in a row.")
@@ -193,14 +193,14 @@ def _discrete(metadata: dict[str, Any]) -> tuple[int, int]:
 def _box(metadata: dict[str, Any]) -> _Box:
     kind, space = _space(metadata, "observation_space")
     if kind != "Box":
-        raise UserError(f"its observations are of the space {kind}; rows of numbers and images (Box) are read here.")
+        raise UserError(f"its observations are of the space {kind}; sbil reads rows of numbers and images (Box).")
     shape = space.get("shape")
     if not isinstance(shape, list) or not all(type(length) is int and 0 < length < 1 << 24 for length in shape):
         raise UserError("its 'observation_space' has no shape; the dataset is damaged.")
     if len(shape) != 1 and not (len(shape) in (2, 3) and space.get("dtype") == "uint8"):
         raise UserError(
-            f"its observations have {len(shape)} axes; rows of numbers, and images of bytes (uint8) of height x width "
-            "(x channels), are read here."
+            f"its observations have {len(shape)} axes; sbil reads rows of numbers, and images of bytes (uint8) of "
+            "height x width (x channels)."
         )
     return _Box(tuple(shape))
 
@@ -209,7 +209,7 @@ def _hdf5(path: Path, box: _Box, count: int) -> Iterator[_Episode]:
     h5py = _package("h5py")
 
     def inside(group: Any, name: str, kind: Any, where: str) -> Any:
-        """A member of a group, which must lie in this file: what a link leads to may be any file."""
+        """A member of a group, which must be in this file: a link may lead to any file."""
         link = group.get(name, getlink=True)
         if link is None:
             raise UserError(f"{where} is missing; the dataset is incomplete.")
@@ -228,7 +228,7 @@ def _hdf5(path: Path, box: _Box, count: int) -> Iterator[_Episode]:
     with h5py.File(path, "r") as file:
         if len(file) != count:
             raise UserError(
-                f"{EPISODES} holds {len(file)} episodes, {METADATA} announces {count}; episodes are missing."
+                f"{EPISODES} holds {len(file)} episodes, but {METADATA} says {count}; episodes are missing."
             )
         for index in range(count):
             group = inside(file, f"episode_{index}", h5py.Group, f"episode {index}")
@@ -244,7 +244,7 @@ def _hdf5(path: Path, box: _Box, count: int) -> Iterator[_Episode]:
 
 
 def _tables(data: Path, kind: str, box: _Box, count: int) -> Iterator[_Episode]:
-    """Episodes in Arrow or Parquet: a table each, of which the last row has a state only."""
+    """Episodes in Arrow or Parquet: one table per episode; its last row has only a state."""
     for index in range(count):
         path = data / str(index) / f"part-0.{kind}"
         if not path.is_file():
@@ -265,7 +265,7 @@ def _tables(data: Path, kind: str, box: _Box, count: int) -> Iterator[_Episode]:
 
 
 def _table(content: bytes, kind: str, box: _Box, where: str) -> Any:
-    """The columns of an episode that are read, whole and sound."""
+    """The columns of an episode that are needed, checked."""
     pyarrow = _package("pyarrow")
     file: Any
     if kind == "parquet":
@@ -277,7 +277,7 @@ def _table(content: bytes, kind: str, box: _Box, where: str) -> Any:
     missing = [name for name in COLUMNS if name not in schema.names]
     if missing:
         raise UserError(f"{where}: '{missing[0]}' is missing; the dataset is incomplete.")
-    if kind == "parquet":  # which may say a number once for all rows
+    if kind == "parquet":  # which may write a number once for all rows
         width = max(getattr(schema.field("observations").type, "list_size", 0), math.prod(box.shape))
         _Budget(len(content)).take(file.metadata.num_rows * (8 * width + 10))
     table = file.read(columns=list(COLUMNS)) if kind == "parquet" else file.read_all()
@@ -286,7 +286,7 @@ def _table(content: bytes, kind: str, box: _Box, where: str) -> Any:
 
 
 class _Budget:
-    """How much a file may unpack to; what goes beyond is a bomb, not data."""
+    """How many bytes a file may unpack to; more is a bomb, not data."""
 
     def __init__(self, size: int) -> None:
         self.left = LARGEST_RATIO * size + (1 << 26)
@@ -298,48 +298,58 @@ class _Budget:
 
 
 def _decoded(frames: Any, box: _Box) -> np.ndarray:
-    """Frames that were kept as JPEG."""
+    """Frames that were stored as JPEG."""
     from PIL import Image
 
     if not box.image:
-        raise UserError("its observations are bytes and not the rows of numbers announced; the dataset is damaged.")
+        raise UserError("its observations are bytes and not the announced rows of numbers; the dataset is damaged.")
     decoded = []
     for frame in frames:
         with Image.open(io.BytesIO(frame), formats=["JPEG"]) as image:
             if image.size[::-1] != box.shape[:2]:
-                raise UserError(f"it holds an image of another size than the {box.shape[:2]} announced.")
+                raise UserError(f"it holds an image of another size than the announced {box.shape[:2]}.")
             decoded.append(np.asarray(image))
     return np.stack(decoded)
 
 
 def _trajectory(episode: _Episode, index: int, box: _Box, start: int) -> Trajectory:
-    observations, actions, terminations, truncations = episode
-    where = f"episode {index}"
-    if observations.shape[1:] != box.shape or observations.dtype.kind not in "fiu":
-        raise UserError(f"{where}: its observations are not numbers of the shape {box.shape} announced.")
-    if box.image and observations.dtype != np.uint8:
-        raise UserError(f"{where}: its images are not bytes (uint8).")
-    if actions.ndim != 1 or actions.dtype.kind not in "iu" or not len(actions):
-        raise UserError(f"{where}: its actions are not a list of whole numbers.")
-    if len(observations) != len(actions) + 1:
-        raise UserError(
-            f"{where}: {len(observations)} observations for {len(actions)} actions; there must be one more, the state "
-            "that the last action led to."
-        )
-    for name, flags in (("terminations", terminations), ("truncations", truncations)):
-        if flags.shape != actions.shape or flags.dtype.kind not in "biu":
-            raise UserError(f"{where}: its {name} are not one truth value an action.")
-        early = np.flatnonzero(flags[:-1])
-        if len(early):
-            raise UserError(f"{where}, step {early[0]}: {name} say that it ends here, and it goes on; split it there.")
+    try:
+        _check_steps(episode, box)
+        for name, flags in (("terminations", episode.terminations), ("truncations", episode.truncations)):
+            _check_flags(name, flags, len(episode.actions))
+    except UserError as error:
+        raise UserError(f"episode {index}{error}") from None
+    observations = episode.observations
     if observations.dtype.kind in "iu" and observations.dtype != np.uint8:
         observations = observations.astype(np.float64)
-    terminal = bool(terminations[-1])
-    return Trajectory(observations, actions.astype(np.int64) - start, terminal, bool(truncations[-1]) and not terminal)
+    terminal = bool(episode.terminations[-1])
+    truncated = bool(episode.truncations[-1]) and not terminal
+    return Trajectory(observations, episode.actions.astype(np.int64) - start, terminal, truncated)
+
+
+def _check_steps(episode: _Episode, box: _Box) -> None:
+    observations, actions = episode.observations, episode.actions
+    if observations.shape[1:] != box.shape or observations.dtype.kind not in "fiu":
+        raise UserError(f": its observations are not numbers of the announced shape {box.shape}.")
+    if box.image and observations.dtype != np.uint8:
+        raise UserError(": its images are not bytes (uint8).")
+    if actions.ndim != 1 or actions.dtype.kind not in "iu" or not len(actions):
+        raise UserError(": its actions are not a list of whole numbers.")
+    if len(observations) != len(actions) + 1:
+        counts = f"{len(observations)} observations for {len(actions)} actions"
+        raise UserError(f": {counts}; there must be one more, the state that the last action led to.")
+
+
+def _check_flags(name: str, flags: np.ndarray, steps: int) -> None:
+    if flags.shape != (steps,) or flags.dtype.kind not in "biu":
+        raise UserError(f": its {name} are not one truth value per action.")
+    early = np.flatnonzero(flags[:-1])
+    if len(early):
+        raise UserError(f", step {early[0]}: {name} say that the episode ends here, but it goes on; split it there.")
 
 
 def _provenance(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Where the dataset comes from, as far as its metadata say so in words."""
+    """Where the dataset comes from, if its metadata say so."""
     spec = metadata.get("env_spec")
     try:
         environment = _json(spec, "env_spec").get("id") if isinstance(spec, str) else None
@@ -355,39 +365,49 @@ def _provenance(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own(metadata: dict[str, Any], actions: int) -> dict[str, Any]:
-    """What `write_minari` adds for ourselves: names, schema and groups, which Minari has no place for."""
+    """What `write_minari` adds for sbil itself: names, schema and groups, which Minari has no place for."""
     own = metadata.get("sbil")
     if own is None:
         return {}
-    damaged = UserError(f"the entry 'sbil' of its {METADATA} is damaged; remove it to read the dataset without names.")
-    if not isinstance(own, dict):
-        raise damaged
-    names = {key: own.get(key) for key in ("action_names", "observation_names")}
-    for listed in names.values():
-        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-            raise damaged
+    if not isinstance(own, dict) or not all(good(own.get(name)) for name, good in OWN.items()):
+        raise UserError(f"the entry 'sbil' of its {METADATA} is damaged; remove it to read the dataset without names.")
     if len(own["action_names"]) != actions:
-        raise damaged
-    stack, groups, provenance = own.get("stack"), own.get("groups"), own.get("provenance")
-    good_groups = groups is None or (
-        isinstance(groups, list) and all(type(g) is int and abs(g) < 1 << 62 for g in groups)
-    )
-    if type(stack) is not int or not 0 <= stack <= 64 or not good_groups or not isinstance(provenance, dict):
-        raise damaged
+        raise UserError(
+            f"the entry 'sbil' of its {METADATA} is damaged: it does not name {actions} actions; remove it."
+        )
+    groups, schema = own.get("groups"), own.get("schema")
     return {
-        **{key: tuple(listed) for key, listed in names.items() if listed is not None},
-        "stack": stack,
-        "provenance": provenance,
+        **{name: tuple(own[name]) for name in ("action_names", "observation_names")},
+        "stack": own["stack"],
+        "provenance": own["provenance"],
         "groups": None if groups is None else np.array(groups, np.int64),
-        "schema": None if own.get("schema") is None else Schema.from_json(own["schema"]),
+        "schema": None if schema is None else Schema.from_json(schema),
     }
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _are_groups(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(type(g) is int and abs(g) < 1 << 62 for g in value))
+
+
+# What each part of the entry of sbil must be.
+OWN: dict[str, Callable[[Any], bool]] = {
+    "action_names": _are_names,
+    "observation_names": _are_names,
+    "stack": lambda value: type(value) is int and 0 <= value <= 64,
+    "groups": _are_groups,
+    "provenance": lambda value: isinstance(value, dict),
+}
 
 
 # Writing
 
 
 def _complete(demonstrations: Demonstrations, drop_last: bool) -> Demonstrations:
-    """Demonstrations of which every trajectory has its last state."""
+    """Demonstrations whose trajectories all have their last state."""
     trajectories = demonstrations.trajectories
     without = [index for index, trajectory in enumerate(trajectories) if not trajectory.has_last_observation]
     if not without:
@@ -399,7 +419,7 @@ def _complete(demonstrations: Demonstrations, drop_last: bool) -> Demonstrations
         )
     kept = [i for i, trajectory in enumerate(trajectories) if trajectory.has_last_observation or len(trajectory) > 1]
     if not kept:
-        raise UserError("every trajectory is a single decision without a state after it, which Minari cannot hold.")
+        raise UserError("every trajectory is a single decision without a state after it, which Minari cannot store.")
     shortened = {i: Trajectory(t.observations, t.actions[:-1], truncated=True) for i, t in enumerate(trajectories)}
     left = tuple(trajectories[i] if trajectories[i].has_last_observation else shortened[i] for i in kept)
     return replace(demonstrations.select(kept), trajectories=left)

@@ -1,13 +1,13 @@
-"""Demonstrations in one NPZ file of plain arrays; loading it never runs code.
+"""Demonstrations in one NPZ file of plain arrays. Loading a file never runs code.
 
 Members (all arrays little-endian, none of objects):
-    header        uint8   JSON: format, names, provenance; the schema of what was read from a table
+    header        uint8   JSON: format, names, provenance, and the schema if they were read from a table
     observations  [V, ..] every recorded observation of every trajectory, one after the other
-    actions       [N]     every action likewise
+    actions       [N]     every action, in the same order
     lengths       [T]     number of actions of each trajectory
     last          [T]     1 where the observation after the last action was recorded
     terminal, truncated [T]
-    groups        [T]     the group of each trajectory, where there are groups
+    groups        [T]     the group of each trajectory, if there are groups
 """
 
 import io
@@ -28,10 +28,11 @@ from sbil.errors import UserError
 
 MARK = "sbil-demonstrations"
 VERSION = 1
-STACKED = 2  # the version of files of frames, which say how many of them make an observation
+STACKED = 2  # the version of files with frames, which say how many frames make an observation
 MEMBERS = ("header", "observations", "actions", "lengths", "last", "terminal", "truncated")
-PLAIN = ("observations", "actions", "episodes", "terminals")  # of a file that people write themselves
+PLAIN = ("observations", "actions", "episodes", "terminals")  # of files that people write themselves
 LARGEST_HEADER = 1 << 20
+MOST_ACTIONS = 1_000
 LARGEST_RATIO = 100  # a file that unpacks to more than this many times its size is a bomb, not data
 
 
@@ -76,7 +77,7 @@ def save(demonstrations: Demonstrations, path: Path) -> None:
 
 
 def _packing(content: bytes) -> int:
-    """Deflate; but what is large and would shrink so much that `load` takes it for a bomb is stored as it is."""
+    """Deflate; but a large array that would shrink so much that `load` took it for a bomb is stored as it is."""
     suspicious = len(content) > 1 << 23 and len(content) > LARGEST_RATIO / 2 * len(zlib.compress(content, 1))
     return zipfile.ZIP_STORED if suspicious else zipfile.ZIP_DEFLATED
 
@@ -96,7 +97,7 @@ def load(path: Path) -> Demonstrations:
         raise UserError(f"{path}: {error}") from None
     except PermissionError:
         raise UserError(f"{path}: not allowed to read this file.") from None
-    except Exception as error:  # every decoder of a zip member raises its own kind for damaged bytes
+    except Exception as error:  # each decoder of zip members raises its own kind of error for damaged bytes
         kind = type(error).__name__
         raise UserError(f"{path}: not a readable file of demonstrations; damaged or incomplete ({kind}).") from None
 
@@ -107,28 +108,18 @@ def _ours(path: Path) -> Demonstrations:
 
 
 def _plain(path: Path) -> Demonstrations:
-    """Arrays `observations` [N, ...] and `actions` [N]; `episodes` [N] says which belong together, `terminals` [N] is 1
-    where a process ended: without `episodes` a new one begins after it. Without both every row is an episode.
+    """Arrays `observations` [N, ...] and `actions` [N]; `episodes` [N] says which rows belong together.
+
+    `terminals` [N] is 1 where a process ended; without `episodes`, a new episode begins after it. Without both, every
+    row is an episode.
     """
     arrays = _members(path, [name for name in PLAIN if name in _sizes(path)], PLAIN[:2])
+    _check_plain(arrays)
     seen, taken = arrays["observations"], arrays["actions"]
-    if taken.ndim != 1:
-        raise UserError(f"the array 'actions' has shape {taken.shape}; a list with one number for each is needed.")
-    for name, array in arrays.items():
-        if array.shape[:1] != taken.shape or (name != "observations" and array.ndim != 1):
-            raise UserError(f"the array '{name}' has shape {array.shape}; one entry for each action is needed.")
-    if not len(taken):
-        raise UserError("there are no actions in it.")
-    if not np.isfinite(arrays.get("episodes", taken)).all() or not np.isfinite(taken).all():
-        raise UserError("the arrays 'actions' and 'episodes' must hold finite numbers.")
+    levels, actions = _few(taken)
     if seen.dtype != np.uint8:
         with np.errstate(over="ignore"):
             seen = seen.astype(np.float32)
-    levels, actions = np.unique(taken, return_inverse=True)
-    if not np.array_equal(levels, np.floor(levels)):
-        raise UserError("the array 'actions' holds fractions; actions are a few choices, numbered.")
-    if len(levels) > 1_000:
-        raise UserError("the array 'actions' has more than 1,000 different values; an action is one of a few.")
     ends = arrays.get("terminals", np.zeros(len(taken))) != 0
     if "episodes" in arrays:
         order = np.argsort(arrays["episodes"], kind="stable")
@@ -143,9 +134,34 @@ def _plain(path: Path) -> Demonstrations:
         raise UserError("the array 'terminals' ends an episode before its last row.")
     return Demonstrations(
         tuple(Trajectory(seen[a:b], actions[a:b], bool(ends[b - 1])) for a, b in zip(starts, stops, strict=True)),
-        tuple(str(int(level)) for level in levels),
+        levels,
         provenance={"source": [path.name]},
     )
+
+
+def _check_plain(arrays: dict[str, np.ndarray]) -> None:
+    taken = arrays["actions"]
+    if taken.ndim != 1:
+        raise UserError(f"the array 'actions' has shape {taken.shape}; it must be a list of one number per decision.")
+    for name, array in arrays.items():
+        if array.shape[:1] != taken.shape or (name != "observations" and array.ndim != 1):
+            raise UserError(f"the array '{name}' has shape {array.shape}; it must have one entry per action.")
+    if not len(taken):
+        raise UserError("there are no actions in it.")
+    if not np.isfinite(arrays.get("episodes", taken)).all() or not np.isfinite(taken).all():
+        raise UserError("the arrays 'actions' and 'episodes' must hold finite numbers.")
+
+
+def _few(taken: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """(the names of the actions, the number of each action that was taken)."""
+    levels, actions = np.unique(taken, return_inverse=True)
+    if not np.array_equal(levels, np.floor(levels)):
+        raise UserError("the array 'actions' holds fractions; actions are a few numbered choices.")
+    if len(levels) > MOST_ACTIONS:
+        raise UserError(
+            f"the array 'actions' has more than {MOST_ACTIONS:,} different values; an action is one of a few."
+        )
+    return tuple(str(int(level)) for level in levels), actions
 
 
 def _sizes(path: Path) -> dict[str, int]:
@@ -193,7 +209,9 @@ def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
     lengths, last = arrays["lengths"], arrays["last"]
     for name in ("lengths", "last", "terminal", "truncated", *(["groups"] if "groups" in arrays else [])):
         if arrays[name].shape != lengths.shape or lengths.ndim != 1:
-            raise UserError(f"the array '{name}' has shape {arrays[name].shape}; one entry a trajectory is needed.")
+            raise UserError(
+                f"the array '{name}' has shape {arrays[name].shape}; it must have one entry per trajectory."
+            )
         if arrays[name].dtype.kind not in "iub" or (arrays[name] < 0).any():
             raise UserError(f"the array '{name}' must hold whole numbers from 0.")
     observations, actions = arrays["observations"], arrays["actions"]
