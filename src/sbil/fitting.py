@@ -126,7 +126,7 @@ def fit(
     The same seed on the same machine gives the same policy, byte for byte. `sbil.train` also scores it.
 
     data: Demonstrations, or a path or a data frame that `sbil.read` reads with `columns`.
-    config: a Config of the algorithm, such as EDMConfig(noise=0.1), in place of a preset and settings.
+    config: a Config of the algorithm, such as EDMConfig(noise=0.1), instead of a preset and settings.
     updates: how many gradient updates; default: as many as the preset asks for.
     thin, thin_offset: keep only the steps thin_offset, thin_offset + thin, ... of each trajectory.
     standardise: bring every column to mean 0 and standard deviation 1 of the training states. Default: tables are

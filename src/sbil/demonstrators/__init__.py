@@ -12,7 +12,7 @@ MODES = ("greedy", "sampled")
 
 
 def folder() -> Path:
-    """Where the shipped demonstrators lie: one policy folder each, named ENVIRONMENT-ALGORITHM."""
+    """Return the folder of the shipped demonstrators: one policy folder each, named ENVIRONMENT-ALGORITHM."""
     return Path(str(resources.files("sbil.demonstrators").joinpath("weights")))
 
 

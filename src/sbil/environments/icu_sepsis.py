@@ -79,7 +79,7 @@ def steps() -> Steps:
 
 
 def _sums(probabilities: np.ndarray) -> np.ndarray:
-    """Cumulative probabilities that end at exactly 1, so that a state of probability 0 is never drawn."""
+    """Return cumulative probabilities that end at exactly 1, so a state of probability 0 is never drawn."""
     summed = np.cumsum(probabilities, axis=-1)
     return (summed / summed[..., -1:]).astype(np.float32)
 
@@ -110,7 +110,7 @@ def step(patient: Patient, action: Int[Array, ""]) -> tuple[Patient, Float[Array
 
 
 def clinicians() -> Policy:
-    """How the clinicians acted, as a policy: a network without hidden layers whose logits are log probabilities."""
+    """Return the clinicians' policy: a network without hidden layers; its logits are log probabilities."""
     logits = jnp.log(jnp.maximum(jnp.asarray(tables().clinicians, jnp.float32), LEAST))
     network = MLP((Dense(logits, jnp.zeros(ACTIONS)),), "elu")
     provenance = {"environment": NAME, "algorithm": "clinicians' policy of the package icu-sepsis"}

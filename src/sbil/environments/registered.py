@@ -44,7 +44,7 @@ def registry() -> dict[str, Any]:
 
 
 def _registered(name: str) -> Any:
-    """The registration of a name. No module is imported for it, since a name may come from a file."""
+    """Return the registration of a name. This imports no module, because a name may come from a file."""
     known = registry()
     if not known:
         raise UserError(lockstep.MISSING)

@@ -53,7 +53,7 @@ def intervals(decided: Decided, resamples: int = 1000, seed: int = 0) -> Interva
     """`scores`, each with a percentile bootstrap interval over episodes, or groups, which are resampled whole.
 
     An average over actions has the same actions in every resample: a resample without one of them does not count.
-    Of very many decisions fewer resamples are taken than asked for, but at least 100.
+    For very many decisions fewer resamples are drawn than asked for, but at least 100.
     """
     values, resampled, count = _resampled(decided, resamples, seed)
     found = {name: interval(values[name], resampled[name], count) for name in METRICS}

@@ -48,7 +48,7 @@ def count() -> int:
 
 
 def search_path() -> list[str]:
-    """Where this process looks for modules."""
+    """Return the folders in which this process looks for modules."""
     return [str(path) for path in sys.path]
 
 
