@@ -109,9 +109,7 @@ class Policy:
         parts = []
         for start in range(0, len(rows), IMAGES):
             batch = rows[start : start + IMAGES]
-            padding = np.zeros(
-                (IMAGES - len(batch), *network.shape), np.uint8
-            )  # batches of one size are rounded in the same way
+            padding = np.zeros((IMAGES - len(batch), *network.shape), np.uint8)  # one size, so one rounding
             parts.append(np.asarray(_see(network, np.concatenate([batch, padding])))[: len(batch)])
         logits = np.concatenate(parts) if parts else np.zeros((0, len(self.action_names)), np.float32)
         return logits[0] if images.ndim == 3 else logits
