@@ -5,5 +5,6 @@ from sbil.experiments.environment import SIZES, EnvironmentTask
 from sbil.experiments.experiment import Experiment
 from sbil.experiments.methods import Method
 from sbil.experiments.result import Result
+from sbil.experiments.table import Process, TableTask
 
-__all__ = ["SIZES", "Cell", "EnvironmentTask", "Experiment", "Method", "Result"]
+__all__ = ["SIZES", "Cell", "EnvironmentTask", "Experiment", "Method", "Process", "Result", "TableTask"]

@@ -42,8 +42,8 @@ class Cell:
 
     @property
     def candidates(self) -> dict[str, Any]:
-        """The settings of the method, by name; if there are several, every run chooses among them."""
-        return self.method.candidates
+        """The settings of the method, by name; if there are several, every run chooses. A baseline has none."""
+        return {} if self.task.baseline(self.method) else self.method.candidates
 
     @property
     def fingerprint(self) -> str:

@@ -65,10 +65,6 @@ class EnvironmentTask(Task):
         at_least(0, unlabelled=self.unlabelled, seed=self.seed)
 
     @property
-    def name(self) -> str:
-        return self.environment
-
-    @property
     def setting(self) -> str:
         return f"{self.environment}-{self.demonstrator}-{self.mode}-thin{self.thin}"
 
@@ -91,6 +87,9 @@ class EnvironmentTask(Task):
         states += " every state" if self.every_state else ""
         seed = f" seed {self.seed}" if self.seed else ""
         return f"n={size}{states}{seed}"
+
+    def file_name(self, cell: "Cell") -> str:
+        return f"{self.environment}.{cell.method.algorithm}.n{cell.size}"
 
     def check(self, cell: "Cell") -> None:
         at_least(1, size=cell.size, updates=cell.updates)

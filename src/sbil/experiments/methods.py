@@ -1,9 +1,20 @@
-"""Methods: what a cell trains or counts, written as in "edm:released+noise=0.1"."""
+"""Methods: algorithms, written as in "edm:released+noise=0.1", and baselines that tables of decisions add to them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from sbil import algorithms
+from sbil.dataset import Standardisation
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+from sbil.evaluation.baselines import MAJORITY, PREVIOUS
+from sbil.evaluation.baselines import Baselines as Counts
+from sbil.evaluation.matching import Decided, decided, units
+from sbil.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -38,3 +49,76 @@ class Method:
     def updates(self, asked: int | None) -> int:
         """Return the number of updates: the one asked for, or the preset's own."""
         return algorithms.updates_for(self.algorithm, self.preset, self.candidates.values(), asked)
+
+
+class Learning(NamedTuple):
+    """The part of a dataset that a method learns from."""
+
+    demonstrations: Demonstrations
+    scaling: Standardisation | None  # None: states are taken as they are
+    seed: int
+
+
+Says = Callable[[Demonstrations], Decided]  # what was learned -> what it thinks of decisions
+Baseline = Callable[[Learning], Says]
+
+LOGISTIC, TREES = "logistic regression", "gradient-boosted trees"
+
+
+def reference(policy: Policy) -> Baseline:
+    """A policy that is known and learns nothing."""
+    return lambda part: partial(decided, policy)
+
+
+def _counted(name: str, part: Learning) -> Says:
+    counts = Counts.from_demonstrations(part.demonstrations)
+    return lambda judged: counts.decided(judged)[name]
+
+
+def _logistic(part: Learning) -> Says:
+    from sklearn.linear_model import LogisticRegression
+
+    return _classified(LogisticRegression(max_iter=2000), part)
+
+
+def _trees(part: Learning) -> Says:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return _classified(HistGradientBoostingClassifier(random_state=part.seed), part)
+
+
+def _with_scikit_learn(name: str, baseline: Baseline, part: Learning) -> Says:
+    try:
+        return baseline(part)
+    except ImportError:
+        raise UserError(f"{name} needs scikit-learn; install it with: pip install 'sbil[clinical]'") from None
+
+
+def _classified(model: Any, part: Learning) -> Says:
+    """A classifier of scikit-learn. If only one action was ever taken, there is nothing to tell apart."""
+    steps, actions = part.demonstrations.flat(), len(part.demonstrations.action_names)
+    taken = np.unique(steps.action)
+    if len(taken) > 1:
+        model.fit(scaled(part.scaling, steps.observation), steps.action)
+
+    def says(judged: Demonstrations) -> Decided:
+        asked = judged.flat()
+        probabilities = np.zeros((len(asked.action), actions))
+        known = model.predict_proba(scaled(part.scaling, asked.observation)) if len(taken) > 1 else 1
+        probabilities[:, taken] = known
+        return Decided(probabilities, asked.action, units(judged, asked.trajectory))
+
+    return says
+
+
+def scaled(scaling: Standardisation | None, observations: np.ndarray) -> np.ndarray:
+    """Return the observations, standardised if a scaling is given."""
+    return scaling.apply(observations) if scaling else observations
+
+
+BASELINES: dict[str, Baseline] = {
+    MAJORITY: partial(_counted, MAJORITY),
+    PREVIOUS: partial(_counted, PREVIOUS),
+    LOGISTIC: partial(_with_scikit_learn, LOGISTIC, _logistic),
+    TREES: partial(_with_scikit_learn, TREES, _trees),
+}

@@ -13,6 +13,7 @@ import numpy as np
 from sbil import algorithms, devices, files
 from sbil.checkpoint import Checkpoint
 from sbil.experiments.cell import Cell
+from sbil.experiments.methods import Baseline
 from sbil.experiments.result import Result
 from sbil.experiments.store import Store
 from sbil.experiments.task import Prepared, Run
@@ -150,6 +151,8 @@ def run_cells(
     """Train and score all runs of a group of cells; scoring begins when training is over."""
     announce(cells, watch)
     one = cells[0]
+    if baseline := one.task.baseline(one.method):
+        return [run_baseline(cell, baseline, watch) for cell in cells]
     runs = [Run(cell, draw, i) for cell in cells for draw, i in cell.runs]
     data = one.task.prepare(runs)
     entry = algorithms.get(one.method.algorithm)
@@ -166,6 +169,28 @@ def run_cells(
         done += len(members)
     largest = max(map(len, parts)) if note else len(runs)
     return _results(cells, found, choice, {**versions(), "commit": commit(), **devices.describe(largest)})
+
+
+def run_baseline(cell: Cell, baseline: Baseline, watch: Watch | None = None) -> Result:
+    """Score a baseline on every run of a cell."""
+    started = time.perf_counter()
+    data = cell.task.prepare([Run(cell, *run) for run in cell.runs])
+    count, sound = len(cell.runs), np.zeros(len(cell.runs), bool)
+    parts = []
+    for run in range(count):
+        parts.append(data.score_baseline(baseline, run))
+        if watch:
+            watch([cell], (run + 1) / count, Report(run + 1, count, {}, sound))
+    return Result(
+        cell,
+        np.zeros((count, 0)),
+        cell.task.scale,
+        np.full(count, -1),
+        seconds={"training": time.perf_counter() - started},
+        made_by={**versions(), "commit": commit()},
+        fingerprint=cell.fingerprint,
+        metrics={name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
+    )
 
 
 def _run_part(

@@ -3,7 +3,6 @@
 import glob
 import hashlib
 import io
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +14,14 @@ import polars as pl
 from sbil import files
 from sbil.checkpoint import Checkpoint
 from sbil.errors import UserError
+from sbil.experiments import earlier
 from sbil.experiments.cell import Cell
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS, Result, results_in
+from sbil.experiments.task import Task
 
 FORMAT = "sbil-runs-1"
+DAMAGED = "damaged; delete it and run the command again."
+EARLIER = "a table of version 0.1.0; give the same `sbil reproduce` command again, which takes up what it holds."
 MARK, UNSIGNED = "sbil-sha256:", "0" * 64  # the checksum is taken with zeros in its own place
 
 
@@ -47,11 +50,19 @@ class Store:
         """The stored result, or nothing if the cell has not been run."""
         path = self.path(cell)
         if not path.exists():
-            return None
+            return self._taken_up(cell)
         found = list(read(path))
         if len(found) != 1 or (found[0].cell, found[0].fingerprint) != (cell, cell.fingerprint):
             raise UserError(f"{path}: holds another cell than its name says; delete it and run the command again.")
         return found[0]
+
+    def _taken_up(self, cell: Cell) -> Result | None:
+        """What version 0.1.0 stored of a cell of a table, if it did; it is kept as this version keeps cells."""
+        path = earlier.path_of(self.folder, cell)
+        result = earlier.result_in(_table(path), cell) if path and path.exists() else None
+        if result:
+            self.save(result)
+        return result
 
     def load_all(self, cells: Sequence[Cell]) -> list[Result]:
         """The stored results of cells if all are there, else none."""
@@ -113,37 +124,69 @@ def unpacked(content: bytes) -> pl.DataFrame:
 
 def read(path: Path) -> Iterator[Result]:
     """The cells of a file."""
+    table = _table(path)
+    if earlier.is_earlier(table):
+        raise UserError(f"{path}: {EARLIER}")
+    yield from _results(path, table)
+
+
+def _table(path: Path) -> pl.DataFrame:
     try:
-        table = unpacked(path.read_bytes())
+        return unpacked(path.read_bytes())
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file.") from None
+    except (ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
+        raise UserError(f"{path}: {DAMAGED}") from None
+
+
+def _results(path: Path, table: pl.DataFrame) -> Iterator[Result]:
+    try:
         missing = [name for name in (*CELL_COLUMNS, *RUN_COLUMNS) if name not in table.columns]
         if missing:
             raise UserError(f"not a file of results, it has no column {missing[0]}.")
         yield from results_in(table)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file.") from None
     except (ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
-        raise UserError(f"{path}: damaged; delete it and run the command again.") from None
+        raise UserError(f"{path}: {DAMAGED}") from None
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files of results in a folder, and in the folders that tasks have within it."""
+    places = sorted({kind.place for kind in Task.__subclasses__()})
+    return [path for place in places for path in sorted((folder / place).glob("*.parquet"))]
 
 
 def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
     """The cells of several files or folders of files; a cell that is there twice counts once.
 
+    A folder may hold tables of version 0.1.0 beside what was taken up of them.
+
     episodes: whether to keep the return of every episode, or one mean per run.
     """
     found: dict[object, Result] = {}
-    for path in paths:
-        if path.is_dir():
-            inside = sorted(Path(entry.path) for entry in os.scandir(path) if entry.name.endswith(".parquet"))
-            if not inside:
-                raise UserError(f"{path}: no results here; `sbil reproduce --out {path}` writes some.")
-        else:
-            inside = [path]
-        for file in inside:
-            for result in read(file):
-                kept = result if episodes else result.without_episodes()
-                found.setdefault((result.cell, result.fingerprint), kept)
+    passed: list[Path] = []
+    for file in (file for path in paths for file in _files(path)):
+        table = _table(file)
+        if earlier.is_earlier(table):
+            passed.append(file)
+            continue
+        for result in _results(file, table):
+            kept = result if episodes else result.without_episodes()
+            found.setdefault((result.cell, result.fingerprint), kept)
+    if passed and not found:
+        raise UserError(f"{passed[0]}: {EARLIER}")
     if not found:
         raise UserError("there is no run in these files; give others.")
     return list(found.values())
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    inside = files_in(path)
+    if not inside:
+        raise UserError(f"{path}: no results here; `sbil reproduce --out {path}` writes some.")
+    return inside

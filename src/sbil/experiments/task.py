@@ -16,7 +16,7 @@ from sbil.errors import UserError
 
 if TYPE_CHECKING:
     from sbil.experiments.cell import Cell
-    from sbil.experiments.methods import Method
+    from sbil.experiments.methods import Baseline, Method
 
 
 class Run(NamedTuple):
@@ -41,6 +41,10 @@ class Prepared(ABC):
         The scores have one entry per member, [members]. "returns" has one per episode, [members, episodes].
         """
 
+    def score_baseline(self, baseline: "Baseline", run: int) -> dict[str, np.ndarray]:
+        """Score a baseline on one run, [1]. Tasks that have baselines define it."""
+        raise NotImplementedError
+
 
 class Task(ABC):
     """One kind of task. Subclasses are frozen dataclasses; equal tasks give equal data."""
@@ -50,11 +54,6 @@ class Task(ABC):
     private: ClassVar[str] = ""  # the folder within a store for files that may hold rows of the data
     unlabelled: int = 0
     seed: int = 0
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What the task is called."""
 
     @property
     @abstractmethod
@@ -74,6 +73,10 @@ class Task(ABC):
     @abstractmethod
     def check(self, cell: "Cell") -> None:
         """Refuse numbers that no cell of this task can have."""
+
+    def baseline(self, method: "Method") -> "Baseline | None":
+        """Return what the method does if it is no algorithm but a baseline of this task."""
+        return None
 
     @abstractmethod
     def surroundings(self, cell: "Cell") -> list[Any]:
@@ -95,9 +98,9 @@ class Task(ABC):
         """Return the size of a cell as it stands in the cell's name."""
         return f"n={size}"
 
+    @abstractmethod
     def file_name(self, cell: "Cell") -> str:
         """Return the beginning of the name of a cell's file."""
-        return f"{self.name}.{cell.method.algorithm}.n{cell.size}"
 
     def as_row(self) -> dict[str, Any]:
         """Return the fields as a file has them."""

@@ -1,56 +1,252 @@
-"""The clinical tables in the report: how well held-out decisions of recorded patients are matched."""
+"""Clinical tables: how well held-out decisions of recorded patients are matched, in Markdown, HTML and plain values."""
 
-import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from sbil import algorithms
 from sbil.errors import UserError
+from sbil.evaluation.matching import METRICS as MEASURED
+from sbil.experiments import Method, Result, TableTask
+from sbil.experiments.methods import BASELINES
+from sbil.experiments.table import LEARNERS
 from sbil.reports import html, paper_numbers
-from sbil.reports.html import Html, tag
 from sbil.reports.names import name_of
+from sbil.reports.html import Html, tag
+from sbil.statistics import Estimate, estimate_over_splits
 
-FOLDER = "clinical"  # inside a folder of results
-METRICS = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}
-Table = dict[str, Any]  # what clinical.table.as_json gives
-
-
-def found(paths: Iterable[Path]) -> list[Table]:
-    """The clinical tables that lie in folders of results."""
-    files = [file for path in paths if path.is_dir() for file in sorted((path / FOLDER).glob("*.json"))]
-    return [_read(file) for file in files]
+METRICS = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}  # the paper's columns
+REFERENCE = "bc"  # what the others are compared with
+LEARNED = (LEARNERS[0], "edm_exact", "edm_metropolis", *LEARNERS[1:])  # in the order of tables
+PlainTable = dict[str, Any]  # what `Table.as_json` gives
+Paper = dict[str, dict[str, tuple[float, float]]]  # mean and standard error, by method and ACC, AUC or APR
 
 
-def _read(path: Path) -> Table:
+@dataclass(frozen=True)
+class Table:
+    """What every method scored on the held-out decisions of every split of one dataset."""
+
+    task: TableTask
+    results: dict[str, Result]  # by what a method is called here
+    notes: tuple[str, ...]  # what must be known to read the numbers
+
+    @property
+    def splits(self) -> int:
+        """How many there are; a method may have been run on the first of them only."""
+        return max(result.cell.draws for result in self.results.values())
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What was measured, by matching decisions and then by playing."""
+        return (*MEASURED, *dict(self.task.played))
+
+    def values(self, method: str, metric: str) -> np.ndarray:
+        """[its splits], NaN where training diverged."""
+        return self.results[method].metrics[metric]
+
+    def score(self, method: str, metric: str) -> Estimate:
+        """Estimate the mean over the splits in which it did not diverge."""
+        return estimate_over_splits(self.values(method, metric), self.task.held_out)
+
+    def difference(self, method: str, metric: str) -> Estimate:
+        """Estimate what a method scored more than BC on the same splits."""
+        ours, theirs = self.values(method, metric), self.values(REFERENCE, metric)
+        both = min(len(ours), len(theirs))
+        return estimate_over_splits(ours[:both] - theirs[:both], self.task.held_out)
+
+    def as_json(self) -> PlainTable:
+        """All means, standard errors, intervals and differences from BC, as plain values."""
+        return {
+            "name": self.task.title,
+            "notes": list(self.notes),
+            "splits": self.splits,
+            "held_out": self.task.held_out,
+            "played": dict(self.task.played),
+            "origin": self.task.origin,
+            "methods": {method: self._method_as_json(method) for method in self.results},
+        }
+
+    def _method_as_json(self, method: str) -> PlainTable:
+        paired = REFERENCE in self.results
+        return {
+            "splits": self.results[method].cell.draws,
+            "diverged": self.results[method].diverged,
+            "scores": {metric: _plain(self.score(method, metric)) for metric in self.metrics},
+            "minus_bc": {metric: _plain(self.difference(method, metric)) for metric in self.metrics}
+            if paired
+            else None,
+        }
+
+
+def _plain(score: Estimate) -> dict[str, float | None]:
+    return {key: round(value, 6) if np.isfinite(value) else None for key, value in score._asdict().items()}
+
+
+# From results to tables.
+
+
+def apart(results: Sequence[Result]) -> tuple[list[Table], list[Result]]:
+    """Return the tables of recorded decisions, and the results of environments."""
+    played = [result for result in results if not isinstance(result.cell.task, TableTask)]
+    return tables(results), played
+
+
+def tables(results: Sequence[Result]) -> list[Table]:
+    """Return the table of each dataset among results, by title."""
+    groups: dict[TableTask, list[Result]] = {}
+    for result in results:
+        if isinstance(result.cell.task, TableTask):
+            groups.setdefault(result.cell.task, []).append(result)
+    return [_table(task, groups[task]) for task in sorted(groups, key=lambda task: (task.title, task.origin))]
+
+
+def _table(task: TableTask, results: Sequence[Result]) -> Table:
+    """Tell methods apart that were run with other updates. Of one method on more or fewer splits, more count."""
+    other = {id(result): updates for result in results if (updates := _other_updates(result))}
+    learned = [result for result in results if result.cell.updates and not _in_rounds(result)]
+    shared = {result.cell.updates for result in learned}
+    notes = task.notes
+    if other and len(shared) == 1:
+        notes = (*notes, f"{shared.pop():,} updates (a method that learns in rounds: its own number).")
+        other = {}
+    found: dict[str, Result] = {}
+    for result in sorted(results, key=lambda result: (_place(result), result.cell.draws)):
+        mark = f"+updates={other[id(result)]}" if id(result) in other else ""
+        found[f"{result.cell.method}{mark}"] = result
+    return Table(task, found, notes)
+
+
+def _in_rounds(result: Result) -> bool:
+    entry = algorithms.ALGORITHMS.get(result.cell.method.algorithm)
+    return bool(entry and entry.rounds)
+
+
+def _other_updates(result: Result) -> int:
+    """Return the updates of a method if they are not those that its preset asks for, else 0."""
+    if not result.cell.updates or _in_rounds(result):
+        return 0
     try:
-        table: Table = json.loads(path.read_bytes())
-        for method in table["methods"].values():
-            metrics = (*METRICS, *dict(table.get("played", {})))
-            _ = [method["scores"][metric]["mean"] for metric in metrics], method["diverged"]
-        _ = table["name"], table["splits"], table["held_out"] / 1
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path}: not a table of `sbil reproduce`; delete it and run the command again.") from None
-    return table
+        usual = result.cell.method.updates(None)
+    except UserError:  # a method of another version
+        return 0
+    return result.cell.updates if result.cell.updates != usual else 0
 
 
-def printed(name: str) -> dict[str, dict[str, tuple[float, float]]]:
-    """What the paper prints of a dataset, by our methods and its metrics."""
-    rows: dict[str, dict[str, tuple[float, float]]] = {}
+def _place(result: Result) -> tuple[int, int, str]:
+    """What to sort methods by: policies that are known, baselines, then algorithms."""
+    method, name = result.cell.method, str(result.cell.method)
+    if not result.cell.updates:
+        return 0, [*BASELINES].index(name) if name in BASELINES else -1, name
+    kin = [place for place, other in enumerate(LEARNED) if Method.parse(other).algorithm == method.algorithm]
+    return 1, LEARNED.index(name) if name in LEARNED else max(kin, default=len(LEARNED)), name
+
+
+def printed(name: str) -> Paper:
+    """What the paper prints of a dataset."""
+    rows: Paper = {}
     for method, theirs in paper_numbers.COUNTERPARTS.items():
         cells = {metric: paper_numbers.printed_metric(name, metric, theirs) for metric in METRICS.values()}
         rows[method] = {metric: (cell.mean, cell.standard_error) for metric, cell in cells.items() if cell}
     return {method: cells for method, cells in rows.items() if cells}
 
 
-def build(tables: Sequence[Table]) -> str:
-    """The page of clinical tables where there are no other results."""
-    titles = "; ".join(str(table["name"]) for table in tables)
-    return html.page("clinical", {}, looks="page", title=titles, clinical=section(tables))
+# Markdown.
 
 
-def section(tables: Sequence[Table]) -> Html:
-    """The part of the page; nothing where there is no table."""
-    if not tables:
+def markdown(results: Sequence[Result]) -> str:
+    """The tables of the datasets among results: the paper's columns, then how far every method is from BC."""
+    return "\n".join(_markdown(table) for table in tables(results))
+
+
+def _markdown(table: Table) -> str:
+    share = f"{100 * table.task.held_out:g} %"
+    splits = f"{table.splits} random split" + "s" * (table.splits != 1)
+    title = f"{table.task.title}: mean ± standard error over {splits}, {share} held out."
+    parts = [" ".join([title, *table.notes]), scores_in_markdown(table)]
+    if REFERENCE in table.results and len(table.results) > 1:
+        parts += [
+            f"More than {name_of(REFERENCE)} on the same splits (of log-loss and ECE less is better), with 95 % "
+            "intervals that allow for the splits sharing most of their data:",
+            differences_in_markdown(table),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def scores_in_markdown(table: Table) -> str:
+    """The scores of every method, and what the paper prints for this dataset, if it does."""
+    played, theirs = dict(table.task.played), printed(table.task.title)
+    names = [*METRICS.values(), *played.values()]
+    head = ["method", *names, *(f"{name}, paper" for name in METRICS.values() if theirs)]
+    body = []
+    for method in table.results:
+        ours = [_score(table, method, metric, 3) for metric in METRICS]
+        ours += [_score(table, method, metric, 4) for metric in played]
+        cells = theirs.get(method, {})
+        paper_ = [_plus_minus(*cells[name], 3) if name in cells else "" for name in METRICS.values() if theirs]
+        body.append([_called(table, method), *ours, *paper_])
+    return _lines(head, body)
+
+
+def differences_in_markdown(table: Table) -> str:
+    """How far every method is from BC on the same splits."""
+    metrics = {**METRICS, "log_loss": "log-loss", "ece": "ECE", **dict(table.task.played)}
+    body = [
+        [_called(table, method), *(_interval(table.difference(method, metric)) for metric in metrics)]
+        for method in table.results
+        if method != REFERENCE
+    ]
+    return _lines(["method", *metrics.values()], body)
+
+
+def _called(table: Table, method: str) -> str:
+    result = table.results[method]
+    return name_of(method) + _remarks(result.cell.draws, table.splits, result.diverged)
+
+
+def _remarks(run: int, splits: int, diverged: int) -> str:
+    remarks = [f"{run} of {splits} splits"] * (run < splits) + [f"diverged in {diverged}"] * (diverged > 0)
+    return f" ({', '.join(remarks)})" if remarks else ""
+
+
+def _score(table: Table, method: str, metric: str, digits: int) -> str:
+    score, result = table.score(method, metric), table.results[method]
+    if not np.isfinite(score.mean):
+        return "-"
+    known, sound = int(np.isfinite(table.values(method, metric)).sum()), result.cell.draws - result.diverged
+    where = f" (in {known} of {sound} splits)" if known < sound else ""  # not defined if one action was taken
+    return _plus_minus(score.mean, score.standard_error, digits) + where
+
+
+def _plus_minus(mean: float, error: float, digits: int) -> str:
+    return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if np.isfinite(error) else "")
+
+
+def _interval(score: Estimate) -> str:
+    if not np.isfinite(score.mean):
+        return "-"
+    interval = f" ({score.low:+.4f} to {score.high:+.4f})" if np.isfinite(score.low) else ""
+    return f"{score.mean:+.4f}{interval}"
+
+
+def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    rows = [head, ["---", *["---:"] * (len(head) - 1)], *body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+# HTML.
+
+
+def build(plain: Sequence[PlainTable]) -> str:
+    """The page of clinical tables if there are no other results."""
+    titles = "; ".join(str(table["name"]) for table in plain)
+    return html.page("clinical", {}, looks="page", title=titles, clinical=section(plain))
+
+
+def section(plain: Sequence[PlainTable]) -> Html:
+    """The part of the page; nothing if there is no table."""
+    if not plain:
         return Html("")
     note = (
         "Mean ± standard error over random splits, as the paper prints them: by patient where the data say who that "
@@ -58,55 +254,49 @@ def section(tables: Sequence[Table]) -> Html:
         "one-vs-rest. The splits share most of their data, so the standard error says how much another split would "
         "change a number; the intervals of the differences from BC allow for that (Nadeau and Bengio 2003)."
     )
-    boxes = [tag("details", tag("summary", _title(table)), *_notes(table), _grid(table), open="") for table in tables]
+    boxes = [tag("details", tag("summary", _title(table)), *_notes(table), _grid(table), open="") for table in plain]
     head = tag("h2", "Clinical data", id="clinical-title")
     parts = head, tag("div", *boxes, class_="stack"), tag("p", note, class_="note")
     return tag("section", *parts, id="clinical", aria_labelledby="clinical-title")
 
 
-def _title(table: Table) -> str:
+def _title(table: PlainTable) -> str:
     splits = f"{table['splits']} split{'s' * (table['splits'] != 1)}"
     return f"{table['name']}: {splits}, {100 * table['held_out']:g} % held out"
 
 
-def _notes(table: Table) -> list[Html]:
+def _notes(table: PlainTable) -> list[Html]:
     notes = table.get("notes") or []
     return [tag("p", " ".join(map(str, notes)), class_="note")] if notes else []
 
 
-def _grid(table: Table) -> Html:
+def _grid(table: PlainTable) -> Html:
     theirs, played = printed(table["name"]), dict(table.get("played", {}))
-    heads = [
-        "Method",
-        *METRICS.values(),
-        *played.values(),
-        "ACC minus BC",
-        "AUC minus BC",
-        *(["printed ACC"] if theirs else []),
-    ]
+    heads = ["Method", *METRICS.values(), *played.values(), "ACC minus BC", "AUC minus BC"]
+    heads += ["printed ACC"] if theirs else []
     kinds = ["words", *["number"] * (len(heads) - 1)]
     head = tag("tr", *(tag("th", name, scope="col", class_=kind) for name, kind in zip(heads, kinds, strict=True)))
-    body = []
-    for method, values in table["methods"].items():
-        texts = [_score(values["scores"][metric]) for metric in METRICS]
-        texts += [_score(values["scores"][metric], digits=4) for metric in played]
-        less = values.get("minus_bc") or {}
-        texts += [_difference(less.get(metric)) if method != "bc" else "" for metric in ("accuracy", "auc")]
-        if theirs:
-            cell = theirs.get(method, {}).get("ACC")
-            texts.append(f"{cell[0]:.3f} ± {cell[1]:.3f}" if cell else "")
-        fewer = values.get("splits", table["splits"])
-        remarks = [f"{fewer} of {table['splits']} splits"] * (fewer < table["splits"])
-        remarks += [f"diverged in {values['diverged']}"] * bool(values["diverged"])
-        lost = f" ({', '.join(remarks)})" if remarks else ""
-        cells = [tag("td", text, class_="number") for text in texts]
-        body.append(tag("tr", tag("th", name_of(method) + lost, scope="row"), *cells))
+    body = [_row(method, values, table, theirs) for method, values in table["methods"].items()]
     inside = tag("caption", table["name"], class_="hidden"), tag("thead", head), tag("tbody", *body)
     box = tag("table", *inside, class_="plain")
     return tag("div", box, class_="scroll", role="region", aria_label=f"Clinical table {table['name']}", tabindex=0)
 
 
-def _score(score: dict[str, float | None], digits: int = 3) -> str:
+def _row(method: str, values: PlainTable, table: PlainTable, theirs: Paper) -> Html:
+    """The line of a method."""
+    scores, less = values["scores"], (values.get("minus_bc") or {}) if method != REFERENCE else {}
+    texts = [_plain_score(scores[metric]) for metric in METRICS]
+    texts += [_plain_score(scores[metric], digits=4) for metric in table.get("played", {})]
+    texts += [_difference(less.get(metric)) for metric in ("accuracy", "auc")]
+    if theirs:
+        cell = theirs.get(method, {}).get("ACC")
+        texts.append(_plus_minus(*cell, 3) if cell else "")
+    remarks = _remarks(values.get("splits", table["splits"]), table["splits"], values["diverged"])
+    head = tag("th", name_of(method) + remarks, scope="row")
+    return tag("tr", head, *(tag("td", text, class_="number") for text in texts))
+
+
+def _plain_score(score: dict[str, float | None], digits: int = 3) -> str:
     if score["mean"] is None:
         return "–"
     error = score.get("standard_error")

@@ -1,0 +1,272 @@
+"""Tasks that match recorded decisions: runs learn from a part of a dataset and are judged by the decisions held out.
+
+Run k learns from the random split with seed `seed` + k: by patient where the data say who that is, else by stay or
+episode. Whatever is fitted, standardisation too, is fitted to the learning part alone. If the process behind the data
+is known, what was learned is played in it as well.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+
+from sbil import algorithms
+from sbil.dataset import Dataset, make_dataset, spec_of, standardisation_of
+from sbil.demonstrations import Demonstrations
+from sbil.errors import UserError
+from sbil.evaluation.matching import METRICS, Decided, decided, scores
+from sbil.experiments.cell import Cell
+from sbil.experiments.methods import BASELINES, Baseline, Learning, Method, Says, reference, scaled
+from sbil.experiments.task import Prepared, Run, Task, at_least
+from sbil.fitting import fingerprint
+from sbil.keys import named
+from sbil.policy import Policy
+from sbil.training import pick
+
+LEARNERS = ("bc", "bc:decay", "rcal", "edm", "edm:released", "edm:paper", "value_dice", "dsfn")
+METHODS = (*BASELINES, *LEARNERS)  # what takes longest comes last
+WHOLE = 0  # the size of every cell of a table: runs learn from the whole learning part
+
+
+class Process(NamedTuple):
+    """A process that is known, in which policies are played."""
+
+    name: str  # with everything that its metrics depend on
+    references: Mapping[str, Policy]  # known policies, judged like what was learned
+    asked: Demonstrations  # made-up decisions: what a method says of them tells the process everything about it
+    metrics: Mapping[str, str]  # what playing gives, and what tables call it
+    play: Callable[[str, Mapping[int, Decided]], dict[int, dict[str, float]]]
+    # (method, what it says of `asked` by the seed of the split) -> metrics by seed
+
+
+@dataclass(frozen=True)
+class TableTask(Task):
+    """Recorded decisions, how they are split, and what must be known to read the scores.
+
+    A task that was read from a file of results has no demonstrations, and cannot be run.
+    """
+
+    name: str  # of the dataset
+    title: str  # of its tables and files
+    origin: str  # a mark of the demonstrations and their groups
+    held_out: float = 0.2
+    standardise: bool = True  # bring every column to mean 0 and standard deviation 1 of the learning part
+    seed: int = 0
+    notes: tuple[str, ...] = ()
+    process: str = ""  # the name of the process, if it is known
+    played: tuple[tuple[str, str], ...] = ()  # the metrics of the process, and what tables call them
+    demonstrations: Demonstrations | None = field(default=None, compare=False, repr=False)
+    behind: Process | None = field(default=None, compare=False, repr=False)
+
+    columns: ClassVar[dict[str, Any]] = {
+        "title": pl.String,
+        "name": pl.String,
+        "origin": pl.String,
+        "held_out": pl.Float64,
+        "standardise": pl.Boolean,
+        "seed": pl.Int32,
+        "notes": pl.String,  # as JSON
+        "process": pl.String,
+        "played": pl.String,  # as JSON
+    }
+    place: ClassVar[str] = "clinical"
+    private: ClassVar[str] = "clinical/data"
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        demonstrations: Demonstrations,
+        *,
+        title: str = "",
+        process: Process | None = None,
+        **fields: Any,
+    ) -> "TableTask":
+        """The task of demonstrations, by a process if that is known; `fields` are further fields of the task."""
+        groups = None
+        if demonstrations.groups is not None:
+            groups = np.unique(demonstrations.groups, return_inverse=True)[1].tolist()
+        origin = mark([fingerprint(demonstrations), groups])
+        task = cls(name, title or name, origin, **fields, demonstrations=demonstrations, behind=process)
+        return replace(task, process=process.name, played=tuple(process.metrics.items())) if process else task
+
+    @property
+    def setting(self) -> str:
+        return self.title
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("origin", "held_out", "standardise", "seed", "process")}
+
+    def words(self, size: int) -> str:
+        return ""
+
+    def file_name(self, cell: Cell) -> str:
+        return f"{slug(self.title)}.{slug(cell.method.algorithm)}"
+
+    def as_row(self) -> dict[str, Any]:
+        return {**super().as_row(), "notes": json.dumps(self.notes), "played": json.dumps(self.played)}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> "TableTask":
+        fields = {name: row[name] for name in cls.columns}
+        played = tuple((str(metric), str(title)) for metric, title in json.loads(row["played"]))
+        return cls(**{**fields, "notes": tuple(json.loads(row["notes"])), "played": played})
+
+    def check(self, cell: Cell) -> None:
+        at_least(0, updates=cell.updates)
+        if (cell.size, cell.initialisations) != (WHOLE, 1):
+            raise UserError(f"runs of {self.title} differ in their split only; give size {WHOLE}, 1 initialisation.")
+
+    def baseline(self, method: Method) -> Baseline | None:
+        policies = self.behind.references if self.behind else {}
+        known = BASELINES | {name: reference(policy) for name, policy in policies.items()}
+        return known.get(str(method))
+
+    def surroundings(self, cell: Cell) -> list[Any]:
+        if len(cell.candidates) > 1:
+            raise UserError(f"{cell.method}: settings are not chosen here; give one value of each.")
+        return []
+
+    def require(self, methods: Sequence[Method]) -> None:
+        """Refuse algorithms that cannot learn from the data. The copy that is looked at goes again."""
+        learners = [method.algorithm for method in methods if not self.baseline(method)]
+        if learners and self.demonstrations:
+            whole = make_dataset(self.demonstrations)
+            for name in learners:
+                algorithms.require(name, whole)
+
+    def program(self, cell: Cell) -> tuple[Any, ...]:
+        return self, cell  # each cell by itself: the splits fill the memory, and XLA rounds by the number of runs
+
+    def prepare(self, runs: Sequence[Run]) -> "TableRuns":
+        return TableRuns(self, runs)
+
+
+class TableRuns(Prepared):
+    """Random splits of one dataset: a run each."""
+
+    def __init__(self, task: TableTask, runs: Sequence[Run]) -> None:
+        assert task.demonstrations is not None, f"{task.title} was read from results; open its data to run it"
+        self.task, self.method = task, runs[0].cell.method
+        self.seeds = [task.seed + run.draw for run in runs]
+        splits = [task.demonstrations.split(task.held_out, seed) for seed in self.seeds]
+        self.learning = [
+            Learning(training, standardisation_of(training) if task.standardise else None, seed)
+            for (training, _), seed in zip(splits, self.seeds, strict=True)
+        ]
+        self.judged = [judged for _, judged in splits]
+        self.spec = spec_of(task.demonstrations)
+        self.keys = jnp.stack([named("fit", seed) for seed in self.seeds])
+        if not task.baseline(self.method):
+            self.dataset = self.standardised() if task.standardise else self.as_it_is(task.demonstrations)
+
+    def as_it_is(self, whole: Demonstrations) -> Dataset:
+        """All data once, and the learning part of each split."""
+        places = {id(trajectory): place for place, trajectory in enumerate(whole.trajectories)}
+        parts = [part.demonstrations.trajectories for part in self.learning]
+        return make_dataset(whole, [np.array([places[id(trajectory)] for trajectory in part]) for part in parts])
+
+    def standardised(self) -> Dataset:
+        """One pool with the learning part of each split, standardised by itself."""
+        trajectories = [
+            replace(trajectory, observations=scaled(part.scaling, trajectory.observations))
+            for part in self.learning
+            for trajectory in part.demonstrations.trajectories
+        ]
+        counts = [len(part.demonstrations) for part in self.learning]
+        draws = [np.arange(end - count, end) for count, end in zip(counts, np.cumsum(counts), strict=True)]
+        together = Demonstrations(tuple(trajectories), self.learning[0].demonstrations.action_names)
+        return make_dataset(together, draws)
+
+    def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> dict[str, np.ndarray]:
+        # To the host in one piece: on several CPU devices every run picked there would be a collective program.
+        networks = jax.device_get(networks)
+        policies = [self._policy(pick(networks, place), run) for place, run in enumerate(members)]
+        said = [None if lost else partial(decided, policy) for policy, lost in zip(policies, diverged, strict=True)]
+        return self.judge(said, members)
+
+    def score_baseline(self, baseline: Baseline, run: int) -> dict[str, np.ndarray]:
+        return self.judge([baseline(self.learning[run])], np.array([run]))
+
+    def _policy(self, network: Any, run: int) -> Policy:
+        data, scaling, _ = self.learning[run]
+        return Policy(network, data.observation_names, data.action_names, scaling)
+
+    def judge(self, said: Sequence[Says | None], members: np.ndarray) -> dict[str, np.ndarray]:
+        """Score what some of the runs say of held-out decisions; what diverged says nothing and has no scores."""
+        rows = [self._matched(says, run) for says, run in zip(said, members, strict=True)]
+        if process := self.task.behind:
+            by_seed = {self.seeds[run]: says(process.asked) for says, run in zip(said, members, strict=True) if says}
+            played = process.play(str(self.method), by_seed)
+            lost = dict.fromkeys(process.metrics, float("nan"))
+            rows = [row | played.get(self.seeds[run], lost) for row, run in zip(rows, members, strict=True)]
+        return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
+
+    def _matched(self, says: Says | None, run: int) -> dict[str, float]:
+        judged = self.judged[run]
+        return {
+            **(scores(says(judged)) if says else dict.fromkeys(METRICS, float("nan"))),
+            "trajectories": len(self.learning[run].demonstrations),
+            "held_out_trajectories": len(judged),
+            "held_out_decisions": judged.steps,
+        }
+
+
+class Wanted(NamedTuple):
+    """A method of a table, on how many of the splits, and its updates."""
+
+    method: Method
+    splits: int
+    updates: int
+
+
+def wanted(
+    methods: Sequence[str], splits: int = 10, updates: int | None = None, baselines: Sequence[str] = ()
+) -> list[Wanted]:
+    """Read the methods of a table, such as edm:released or bc+weight_decay=1; dsfn@2 is run on the first 2 splits only.
+
+    updates: of algorithms (default: what the preset of each asks for). A method that learns in rounds keeps its own.
+    baselines: what else is no algorithm, beside `BASELINES`: the references of a process.
+    """
+    at_least(1, splits=splits, **({} if updates is None else {"updates": updates}))
+    found: dict[str, Wanted] = {}
+    for text in methods:
+        name, _, fewer = text.strip().partition("@")
+        if fewer and not (fewer.isdecimal() and 1 <= int(fewer) <= splits):
+            raise UserError(f"{text}: after @ comes a number of splits from 1 to {splits}.")
+        if name in found:
+            raise UserError(f"{name} is there twice; name every method once.")
+        count, method = int(fewer or splits), Method.parse(name)
+        counted = name in (*BASELINES, *baselines)
+        found[name] = Wanted(method, count, 0 if counted else _updates(method, updates))
+    return list(found.values())
+
+
+def _updates(method: Method, asked: int | None) -> int:
+    if len(method.candidates) > 1:
+        raise UserError(f"{method}: settings are not chosen here; give one value of each.")
+    return method.updates(None if algorithms.get(method.algorithm).rounds else asked)
+
+
+def cells_of_table(task: TableTask, methods: Sequence[Wanted]) -> list[Cell]:
+    """The cells of a table."""
+    return [Cell(task, method, WHOLE, splits, 1, updates) for method, splits, updates in methods]
+
+
+def mark(content: Any) -> str:
+    """A short name of plain values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def slug(text: str) -> str:
+    """A name that a file may have."""
+    return re.sub(r"[^A-Za-z0-9_=.-]+", "-", text)
