@@ -9,6 +9,7 @@ import pytest
 from hospitals import ward
 
 from sbil.clinical import datasets, physionet2012
+from sbil.clinical.datasets import extracted
 from sbil.clinical.mimic3 import source as mimic3
 from sbil.clinical.records import digest
 from sbil.errors import UserError
@@ -39,9 +40,11 @@ def hospital(tmp_path_factory):
 
 @pytest.fixture
 def opened(tmp_path):
-    return lambda name, *source, **options: datasets.opened(
-        name, tmp_path / "data", source, accept_incomplete=name == MIMIC, **options
-    )
+    def open_it(name, *source, **options):
+        asked = datasets.Asked(tmp_path / "data", source, name == MIMIC, **options)
+        return datasets.get(name).open(asked).task
+
+    return open_it
 
 
 def refused(opened, words, *given):
@@ -49,6 +52,22 @@ def refused(opened, words, *given):
         opened(*given)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+# The list.
+
+
+def test_a_dataset_is_one_file(tmp_path, monkeypatch):
+    """A file in the folder is enough: the package finds it."""
+    text = "from sbil.clinical.datasets.base import Known\nDATASETS = (Known('Ward-7', lambda asked: None),)\n"
+    (tmp_path / "ward.py").write_text(text)
+    monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(tmp_path)])
+    datasets.known.cache_clear()
+    assert datasets.get("Ward-7").methods == datasets.get(MIMIC).methods
+    monkeypatch.undo()
+    datasets.known.cache_clear()
+    with pytest.raises(UserError, match="unknown dataset 'Ward-7'"):
+        datasets.get("Ward-7")
 
 
 # The source.
@@ -117,7 +136,7 @@ def test_a_table_of_other_rules_is_refused(sets, hospital, tmp_path, monkeypatch
     found = opened(name, *source)
     with monkeypatch.context() as patch:
         if changed == "version":
-            patch.setattr(datasets, "__version__", "0.0.9")
+            patch.setattr(extracted, "__version__", "0.0.9")
         elif name == MIMIC:
             patch.setattr(mimic3, "rule", lambda file, rule=mimic3.rule: rule(file) + " " * (file == "routes.csv"))
         else:

@@ -1,5 +1,6 @@
 """sbil reproduce on clinical data, from the files of hospitals to the table: whole, twice, interrupted, refused."""
 
+import inspect
 import json
 import os
 import signal
@@ -19,11 +20,19 @@ from hospitals import ward
 import shared
 from probes import refusal
 from sbil.cli import main
-from sbil.cli.reproduce import DATASETS
-from sbil.clinical import comparison, datasets, icu_sepsis
+from sbil.cli.reproduce import Command
+from sbil.clinical import datasets, icu_sepsis
+from sbil.clinical.datasets.base import ON_STATES
 from sbil.evaluation.matching import METRICS, Decided
+from sbil.experiments import TableTask
+from sbil.experiments.methods import BASELINES
+from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS
+from sbil.experiments.run import run_cells
+from sbil.experiments.store import read_all
+from sbil.experiments.table import METHODS
 from sbil.reports import clinical
 
+SEPSIS = datasets.get("ICU-Sepsis")
 SMALL = ("--draws", "2", "--updates", "3", "--algorithms", "majority,previous action,bc")
 CHANGED = "tables incomplete or changed, not a result"
 
@@ -33,21 +42,20 @@ def reproduce(*words: object) -> None:
 
 
 def table(out: Path, title: str) -> dict:
-    [found] = [one for one in clinical.found([out]) if one["name"] == title]
-    return found
+    [found] = [one for one in clinical.tables(read_all([out])) if one.task.title == title]
+    return found.as_json()
 
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The methods and splits that were run and not kept."""
+    """The methods and numbers of splits that were run and not kept."""
     seen = []
-    original = comparison._run
 
-    def counted(method, splits, *rest):
-        seen.append((method, splits.seeds))
-        return original(method, splits, *rest)
+    def counted(cells, *rest):
+        seen.extend((str(cell.method), cell.draws) for cell in cells)
+        return run_cells(cells, *rest)
 
-    monkeypatch.setattr(comparison, "_run", counted)
+    monkeypatch.setattr("sbil.experiments.run.run_cells", counted)
     return seen
 
 
@@ -79,15 +87,15 @@ def test_mimic_from_its_files_to_the_tables(hospital, tmp_path, capsys, ran):
     printed = capsys.readouterr()
     assert f"MIMIC-III-4a, {CHANGED}: mean ± standard error over 2 random splits, 20 % held out. " in printed.out
     assert " decisions. 3 updates" in printed.out
-    assert "3/3 MIMIC-III-4a bc: " in printed.err
+    assert f"3/3 MIMIC-III-4a, {CHANGED} bc: " in printed.err
     assert "holds rows of patients" in printed.out
-    assert [method for method, _ in ran] == ["majority", "majority", "previous action", "previous action", "bc"]
-    names = {path.name for path in (tmp_path / "clinical").iterdir()}
+    assert ran == [("majority", 2), ("previous action", 2), ("bc", 2)]
+    names = {path.name.rsplit(".", 2)[0] for path in (tmp_path / "clinical").glob("*.parquet")}
     marked = "MIMIC-III-4a-tables-incomplete-or-changed-not-a-result"
-    assert {f"{marked}.md", f"{marked}.json", f"{marked}.bc.parquet"} <= names
+    assert names == {f"{marked}.majority", f"{marked}.previous-action", f"{marked}.bc"}
     for path in (tmp_path / "clinical").glob("*.parquet"):  # metrics and counts, no row of a patient
-        assert set(pl.read_parquet(path).columns) == {
-            *(*METRICS, "dataset", "method", "seed", "run", "seconds"),
+        assert set(pl.read_parquet(path).columns) - {"metric_policy_loss"} == {
+            *(*METRICS, *TableTask.columns, *CELL_COLUMNS, *RUN_COLUMNS),
             *("trajectories", "held_out_trajectories", "held_out_decisions"),
         }
     assert (tmp_path / "clinical" / "data" / ".gitignore").read_text() == "*\n"
@@ -102,11 +110,11 @@ def test_mimic_from_its_files_to_the_tables(hospital, tmp_path, capsys, ran):
         reproduce("--env", "MIMIC-III-4a", *source, "--out", tmp_path, *SMALL, "--json")
         said = capsys.readouterr()
         assert json.loads(said.out) == four
-        assert "3/3 MIMIC-III-4a bc: kept from before" in said.err
+        assert f"3/3 MIMIC-III-4a, {CHANGED} bc: kept from before" in said.err
     assert not ran
     more = "--draws", "3", "--updates", "3", "--algorithms", "majority,previous action@2"
     reproduce("--env", "MIMIC-III-4a", "--out", tmp_path, *more)
-    assert ran == [("majority", (2,))]
+    assert ran == [("majority", 3)]
 
 
 def test_physionet_from_its_archives_to_the_table(tmp_path, capsys, ran):
@@ -151,7 +159,7 @@ def test_icu_sepsis_is_matched_and_played(tmp_path):
 @needs_sepsis
 def test_icu_sepsis_with_every_baseline_twice(tmp_path, ran):
     words = ("--sizes", "20", "--episodes", "30", "--draws", "1", "--updates", "3", "--out", tmp_path)
-    methods = [*datasets.references_of("ICU-Sepsis"), *comparison.BASELINES, "bc", *datasets.ON_STATES]
+    methods = [*SEPSIS.references, *BASELINES, "bc", *ON_STATES]
     reproduce("--env", "ICU-Sepsis", *words, "--algorithms", ",".join(methods))
     first = table(tmp_path, "ICU-Sepsis")
     assert list(first["methods"]) == methods
@@ -174,16 +182,14 @@ def test_survival_by_habit():
 
 
 def test_what_icu_sepsis_is_compared_with():
-    assert datasets.methods_of("ICU-Sepsis")[:2] == datasets.references_of("ICU-Sepsis")
-    assert set(datasets.methods_of("ICU-Sepsis")) == {
-        *("clinicians", "uniform actions", "edm_exact", "edm_metropolis"),
-        *comparison.METHODS,
-    }
-    assert datasets.methods_of("MIMIC-III-2a") == comparison.METHODS
+    assert SEPSIS.methods[:2] == SEPSIS.references
+    assert set(SEPSIS.methods) == {*("clinicians", "uniform actions", "edm_exact", "edm_metropolis"), *METHODS}
+    assert datasets.get("MIMIC-III-2a").methods == METHODS
 
 
-def test_the_names_of_the_command_are_those_of_the_datasets():
-    assert DATASETS == datasets.NAMES
+def test_the_help_names_every_dataset():
+    help_of_env = inspect.getsource(Command).split("env: str")[1].split('"""')[1]
+    assert all(name in help_of_env for name in datasets.known())
 
 
 def test_physionet_with_the_action_before_and_two_tables_as_json(tmp_path, capsys):
@@ -267,7 +273,8 @@ def start(out: Path, hospital: Path, updates: int) -> subprocess.Popen:
 
 def measured(out: Path) -> dict[str, list]:
     files = sorted((out / "clinical").glob("*.parquet"))
-    return {path.name: pl.read_parquet(path).drop("seconds").rows() for path in files}
+    seconds = ["selection_seconds", "training_seconds", "evaluation_seconds"]
+    return {path.name: pl.read_parquet(path).drop(seconds).to_dicts() for path in files}
 
 
 @pytest.mark.release
@@ -280,17 +287,17 @@ def test_a_run_that_was_stopped_goes_on(hospital, tmp_path, stop):
     assert undisturbed.returncode == 0
     process = start(torn, hospital, updates)
     end = time.monotonic() + 120
-    while not list((torn / "clinical").glob(".*.checkpoint")) and time.monotonic() < end:
+    while not list((torn / "clinical" / "data").glob(".*.checkpoint")) and time.monotonic() < end:
         time.sleep(0.01)
     process.send_signal(stop)
     _, error = process.communicate(timeout=60)
     assert process.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL), error
-    [checkpoint] = (torn / "clinical").glob(".*.checkpoint")
+    [checkpoint] = (torn / "clinical" / "data").glob(".*.checkpoint")
     assert len(measured(torn)) == 1  # the baseline; the rest is not there yet
     again = start(torn, hospital, updates)
     _, error = again.communicate(timeout=300)
     assert again.returncode == 0, error
-    assert "1/2 MIMIC-III-4a previous action: kept from before" in error
+    assert f"1/2 MIMIC-III-4a, {CHANGED} previous action: kept from before" in error
     assert measured(torn) == measured(whole)
     assert not checkpoint.exists()
 
@@ -301,16 +308,17 @@ def test_stopped_between_the_files_of_an_extraction(hospital, tmp_path, monkeypa
     """The table is written last: without it, whatever else is there, extraction is done again."""
     from sbil.clinical.mimic3 import extraction
 
+    asked = datasets.Asked(tmp_path, [hospital], accept_incomplete=True)
+
     def stop(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(extraction.files, "write_bytes" if moment == "rows" else "write_text", stop)
         with pytest.raises(KeyboardInterrupt):
-            datasets.opened("MIMIC-III-4a", tmp_path, [hospital], accept_incomplete=True)
+            datasets.get("MIMIC-III-4a").open(asked)
     assert not (tmp_path / "MIMIC-III-4a.parquet").exists()
-    found = datasets.opened("MIMIC-III-4a", tmp_path, [hospital], accept_incomplete=True)
-    assert len(found.demonstrations) == 13
+    assert len(datasets.get("MIMIC-III-4a").open(asked).task.demonstrations) == 13
 
 
 # The real data, where they are.
@@ -323,7 +331,7 @@ def test_the_demo_is_marked_everywhere(tmp_path, capsys):
     title = "MIMIC-III-2a, a demo of 100 patients, not a result"
     assert f"{title}: mean ± standard error" in capsys.readouterr().out
     assert table(tmp_path, title)["methods"]["previous action"]["scores"]["auc"]["mean"] > 0.8
-    assert all("demo-of-100-patients-not-a-result" in path.name for path in (tmp_path / "clinical").glob("*.*"))
+    assert all("demo-of-100-patients-not-a-result" in path.name for path in (tmp_path / "clinical").glob("*.parquet"))
 
 
 @pytest.mark.release

@@ -11,13 +11,15 @@ import pytest
 from scipy.stats import chisquare
 
 from sbil import algorithms, environments
-from sbil.clinical import comparison
 from sbil.clinical import icu_sepsis as study
 from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrators import collect
 from sbil.environments import icu_sepsis
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
+from sbil.experiments import TableTask
+from sbil.experiments.run import run_cells
+from sbil.experiments.table import cells_of_table, wanted
 from sbil.training import stack
 
 TASK = environments.get("ICU-Sepsis-v2")
@@ -203,52 +205,14 @@ def test_demonstrations_are_the_clinicians():
     assert spec_of(demonstrations) == TASK.spec
 
 
-# The scores, worked by hand on a process of three living states
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """From state 0 action 0 leads to 1, action 1 to 2; 1 survives with 3/4, 2 with 1/4; clinicians: 0.8, 1/2, 1/2."""
-    transition = np.zeros((5, 2, 5))
-    transition[0, 0, 1] = transition[0, 1, 2] = 1
-    transition[1, :, 4], transition[1, :, 3] = 0.75, 0.25
-    transition[2, :, 4], transition[2, :, 3] = 0.25, 0.75
-    policy = np.array([[0.8, 0.2], [0.5, 0.5], [0.5, 0.5], [0, 0], [0, 0]])
-    tables = icu_sepsis.Tables(transition, np.array([1.0, 0, 0, 0, 0]), policy)
-    for name, value in {"tables": lambda: tables, "DEATH": 3, "SURVIVAL": 4, "STATES": 5}.items():
-        monkeypatch.setattr(study, name, value)
-    return tables
-
-
-def test_scores_worked_by_hand(small):
-    """Half of the visits are at 0, 0.4 at 1, 0.1 at 2. A policy that is sure by odds of 3 to 1 of action 1 at 0."""
-    np.testing.assert_allclose(study.visits(small.clinicians), [1, 0.8, 0.2])
-    np.testing.assert_allclose(study.survival(small.clinicians), 0.8 * 0.75 + 0.2 * 0.25)
-    logits = np.zeros((5, 2))
-    logits[0, 1] = np.log(3)
-    found = study.score(logits, states=np.array([0.5, 0.3, 0.2, 0, 0]))
-    np.testing.assert_allclose(found.match, 0.5 * 0.2 + 0.5 * 0.5)
-    np.testing.assert_allclose(found.log_loss, 0.5 * -(0.8 * np.log(0.25) + 0.2 * np.log(0.75)) + 0.5 * np.log(2))
-    np.testing.assert_allclose(found.divergence, 0.5 * (0.8 * np.log(0.8 / 0.25) + 0.2 * np.log(0.2 / 0.75)))
-    np.testing.assert_allclose(found.survival, 0.25 * 0.75 + 0.75 * 0.25)
-    np.testing.assert_allclose(found.greedy_survival, 0.25)
-    np.testing.assert_allclose(found.states, 0.1)
-
-
-def test_of_several_likeliest_actions_any_is_taken(small):
-    """Always action 0 would match 0.65 of the decisions and save 0.75."""
-    found = study.score(np.zeros((5, 2)))
-    np.testing.assert_allclose(found.match, 0.5 * 0.5 + 0.5 * 0.5)
-    np.testing.assert_allclose(found.greedy_survival, 0.5)
-    np.testing.assert_array_equal(study.likeliest(np.array([[3, 1, 3], [0, 2, 1]])), [[0.5, 0, 0.5], [0, 1, 0]])
-
-
 @needs_package
-def test_uniform_actions_score_what_chance_does(tmp_path):
+def test_uniform_actions_score_what_chance_does():
     """Of no decision do they say more than of another: areas are those of any order, and the rest is 1 in 25."""
-    process, demonstrations = study.process(10), study.record(20)
-    found = comparison.run("uniform", demonstrations, tmp_path, (study.UNIFORM,), splits=2, process=process)
-    scores = {metric: values.tolist() for metric, values in found.scores[study.UNIFORM].items()}
+    demonstrations = study.record(20)
+    task = TableTask.of("uniform", demonstrations, process=study.process(10))
+    (cell,) = cells_of_table(task, wanted([study.UNIFORM], 2, baselines=[study.UNIFORM]))
+    (result,) = run_cells([cell])
+    scores = {metric: values.tolist() for metric, values in result.metrics.items()}
     judged = [demonstrations.split(0.2, seed)[1].flat().action for seed in range(2)]
     assert scores["accuracy"] == scores["balanced_accuracy"] == [0.04] * 2
     assert scores["auc"] == [0.5] * 2
@@ -257,34 +221,7 @@ def test_uniform_actions_score_what_chance_does(tmp_path):
     assert scores["brier"] == pytest.approx([24 / 25] * 2)
     assert scores["ece"] == [0] * 2
     assert scores["survival"] == scores["greedy_survival"] == pytest.approx([0.7801] * 2, abs=5e-5)
-    assert found.diverged(study.UNIFORM) == 0
-
-
-def test_what_a_study_refuses():
-    for wrong in ({"sizes": ()}, {"sizes": (0,)}, {"draws": 0}, {"methods": ("edm exact",)}):
-        with pytest.raises(UserError):
-            study.study(**wrong)
-
-
-@pytest.mark.release
-@needs_package
-def test_a_small_study():
-    """Two methods from 20 trajectories: both match decisions better than uniform actions do."""
-    told = []
-    rows = study.study((20,), 2, ("bc", "edm_exact"), updates=100, episodes=50, tell=told.append)
-    assert rows == told
-    assert [(row.method, row.trajectories, row.draw) for row in rows[2:]] == [
-        *(("bc", 20, draw) for draw in range(2)),
-        *(("edm_exact", 20, draw) for draw in range(2)),
-    ]
-    clinicians, uniform = rows[0].score, rows[1].score
-    assert abs(clinicians.divergence) < 1e-6
-    np.testing.assert_allclose(uniform.log_loss, np.log(25), rtol=1e-6)
-    assert all(row.score.divergence < uniform.divergence for row in rows[2:])
-    assert rows[2].score != rows[3].score
-    assert rows[3].score.states is None
-    assert 0 < rows[5].score.states < 1
-    assert all("survival" in study.in_words(row) for row in rows)
+    assert result.diverged == 0
 
 
 @needs_package

@@ -1,12 +1,20 @@
 """The clinical tables in the report."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sbil.cli import main
-from sbil.errors import UserError
+from sbil.evaluation.matching import METRICS
+from sbil.experiments import Cell, Method, Result, TableTask
+from sbil.experiments.store import read, read_all, write
 from sbil.reports import clinical
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = sorted((ROOT / "results" / "clinical").glob("*.parquet"))
+DEMO = ROOT / "tests" / "clinical" / "mimic-iii-demo.parquet"  # the tables of docs/clinical.md that are no result
 
 
 def score(mean, error=0.01):
@@ -30,16 +38,34 @@ def table(name="MIMIC-III-2a", **methods):
     }
 
 
-def written(folder, content):
-    (folder / clinical.FOLDER).mkdir()
-    (folder / clinical.FOLDER / "table.json").write_text(content)
-    return folder
+def results(name="Ward", **accuracies):
+    """Results in which every metric of a method has the values of its accuracy; NaN where it diverged."""
+    task = TableTask(name, name, "0")
+    found = []
+    for method, each in accuracies.items():
+        values = np.array(each, float)
+        learned = method not in ("majority", "previous_action")
+        cell = Cell(
+            task,
+            Method.parse(method.replace("previous_action", "previous action")),
+            0,
+            len(values),
+            1,
+            10_000 * learned,
+        )
+        metrics = dict.fromkeys(METRICS, values)
+        lost = np.where(np.isnan(values), 500, -1)
+        found.append(Result(cell, np.zeros((len(values), 0)), task.scale, lost, fingerprint=method, metrics=metrics))
+    return found
 
 
-def test_tables_are_found_beside_the_results_and_shown(tmp_path):
-    found = clinical.found([written(tmp_path, json.dumps(table())), tmp_path / "a-file.parquet"])
-    assert found == [table()]
-    html = clinical.section(found)
+def only(results):
+    (found,) = clinical.tables(results)
+    return found
+
+
+def test_the_section_by_hand():
+    html = clinical.section([table()])
     assert "MIMIC-III-2a: 10 splits, 20 % held out" in html
     assert "0.750 ± 0.010" in html
     assert "−0.0500 [−0.0700, −0.0300]" in html
@@ -47,6 +73,14 @@ def test_tables_are_found_beside_the_results_and_shown(tmp_path):
     assert "0.891 ± 0.004" in html  # the paper's EDM
     assert "<b>" not in html
     assert "&lt;b&gt;trees" in html
+
+
+def test_tables_are_found_among_results_and_shown(tmp_path):
+    write(tmp_path / "clinical" / "ward.parquet", results(bc=[0.8, 0.9], edm=[0.85, 0.93]))
+    tables, played = clinical.apart(read_all([tmp_path]))
+    assert not played
+    assert [table.task.title for table in tables] == ["Ward"]
+    assert "0.890 ± 0.040" in clinical.section([table.as_json() for table in tables])
 
 
 def test_one_split_and_titles_with_commas():
@@ -74,17 +108,9 @@ def test_what_is_not_defined_is_a_dash():
     assert '<td class="number">–</td>' in clinical.section([lost])
 
 
-def test_without_tables_there_is_no_section(tmp_path):
-    assert clinical.found([tmp_path]) == []
+def test_without_tables_there_is_no_section():
+    assert clinical.tables([]) == []
     assert clinical.section([]) == ""
-
-
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", '{"methods": {"bc": {}}}', json.dumps({**table(), "held_out": "x"})]
-)
-def test_other_files_are_refused_by_name(tmp_path, content):
-    with pytest.raises(UserError, match=r"table\.json: not a table"):
-        clinical.found([written(tmp_path, content)])
 
 
 def test_the_printed_numbers_are_the_papers():
@@ -95,7 +121,8 @@ def test_the_printed_numbers_are_the_papers():
 
 def test_clinical_tables_alone_make_a_page(tmp_path, capsys):
     """Nothing was played: `sbil report` still says what was matched."""
-    folder = written(tmp_path, json.dumps(table()))
+    folder = tmp_path / "runs"
+    write(folder / "clinical" / "a.parquet", results("MIMIC-III-2a", bc=[0.8, 0.9], edm=[0.74, 0.76]))
     main(["report", str(folder), "--out", str(tmp_path / "page.html")])
     assert "MIMIC-III-2a" in capsys.readouterr().out
     page = (tmp_path / "page.html").read_text()
@@ -115,3 +142,88 @@ def test_a_folder_without_anything_is_refused(tmp_path, capsys):
     assert leaving.value.code == 2
     assert "no results here" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
+
+
+# Markdown and plain values.
+
+
+def test_the_table_by_hand():
+    text = clinical.markdown(results("MIMIC-III-2a", bc=[0.8, 0.9], edm=[0.85, 0.93], previous_action=[0.7, 0.7]))
+    assert "| method | ACC | AUC | APR | ACC, paper | AUC, paper | APR, paper |" in text
+    assert "| BC | 0.850 ± 0.050 | 0.850 ± 0.050 | 0.850 ± 0.050 | 0.861 ± 0.013 | " in text
+    assert "| previous action | 0.700 ± 0.000 |" in text
+    # EDM minus BC: 0.05 and 0.03, variance 0.0002, and 12.7062 sqrt(0.0002 * 3/4) = 0.1556.
+    assert "| EDM (our default) | +0.0400 (-0.1156 to +0.1956) |" in text
+
+
+def test_methods_stand_in_the_order_of_tables():
+    """Known policies, baselines, algorithms; a variation beside its own kind."""
+    names = ("dsfn", "edm", "bc+weight_decay=1", "bc", "edm_exact", "majority")
+    made = [results(**{name: [0.5]})[0] for name in names]
+    uniform = results(majority=[0.5])[0]
+    known = Cell(uniform.cell.task, Method("uniform actions"), 0, 1, 1, 0)
+    made.append(Result(known, uniform.returns, uniform.scale, uniform.diverged_at, metrics=uniform.metrics))
+    order = ["uniform actions", "majority", "bc", "edm_exact", "bc+weight_decay=1", "edm", "dsfn"]
+    assert list(only(made).results) == order
+
+
+def test_json_is_plain():
+    made = only(results(bc=[0.8, 0.9], edm=[np.nan, np.nan])).as_json()
+    text = json.dumps(made, allow_nan=False)
+    assert json.loads(text) == made
+    assert made["splits"] == 2
+    assert made["methods"]["bc"]["scores"]["accuracy"]["mean"] == 0.85
+    assert made["methods"]["bc"]["minus_bc"]["accuracy"]["mean"] == 0
+    assert made["methods"]["edm"]["diverged"] == 2
+    assert made["methods"]["edm"]["scores"]["auc"]["mean"] is None
+    assert only(results(edm=[0.5])).as_json()["methods"]["edm"]["minus_bc"] is None
+
+
+def test_a_metric_that_some_splits_do_not_have_says_so():
+    bc, majority = results(bc=[0.5, 0.6, 0.7], majority=[0.4, np.nan, 0.4])
+    bc.metrics["auc"] = np.array([0.5, np.nan, np.nan])
+    lines = clinical.markdown([bc, majority]).splitlines()
+    row = next(line for line in lines if line.startswith("| BC |"))
+    assert row.split(" | ")[1:3] == ["0.600 ± 0.058", "0.500 (in 1 of 3 splits)"]
+    other = next(line for line in lines if line.startswith("| majority action (diverged in 1)"))
+    assert "in 2 of" not in other
+
+
+# What is published.
+
+
+def test_every_published_dataset_is_there():
+    assert {path.stem for path in PUBLISHED} == {"ICU-Sepsis", "PhysioNet-2012", "PhysioNet-2012-with-previous"}
+
+
+@pytest.mark.parametrize("path", [*PUBLISHED, DEMO], ids=lambda path: path.stem)
+def test_published_means_are_those_of_the_files(path):
+    """By hand: the mean over the splits in which a method did not diverge. No file holds a row of a patient."""
+    for table in clinical.tables(list(read(path))):
+        for method, values in table.as_json()["methods"].items():
+            metrics = table.results[method].metrics
+            known = ~np.isnan(metrics["accuracy"])
+            assert values["diverged"] == values["splits"] - known.sum()
+            for metric, score in values["scores"].items():
+                mean = metrics[metric][known].mean() if known.any() else None
+                assert score["mean"] is None if mean is None else abs(score["mean"] - mean) < 1e-6
+            assert {*metrics} == {*table.metrics, "trajectories", "held_out_trajectories", "held_out_decisions"}
+
+
+@pytest.mark.parametrize("path", [*PUBLISHED, DEMO], ids=lambda path: path.stem)
+def test_the_tables_of_the_docs_are_what_the_files_say(path):
+    page = (ROOT / "docs" / "clinical.md").read_text()
+    for table in clinical.tables(list(read(path))):
+        if table.task.name == "PhysioNet-2012":
+            assert clinical.differences_in_markdown(table) in page
+        if table.task.name != "PhysioNet-2012-with-previous":  # the page has three of its numbers in a sentence
+            assert clinical.scores_in_markdown(table) in page
+
+
+def test_the_action_before_in_the_docs_is_what_the_file_says():
+    shown = only(list(read(ROOT / "results" / "clinical" / "PhysioNet-2012-with-previous.parquet")))
+    page = (ROOT / "docs" / "clinical.md").read_text()
+    for method in ("bc", "logistic regression"):
+        found = [f"{shown.score(method, metric).mean:.3f}" for metric in clinical.METRICS]
+        assert all(number in page for number in found)
+    assert f"{shown.score('bc', 'accuracy').mean:.3f}" == "0.895"

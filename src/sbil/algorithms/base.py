@@ -191,16 +191,16 @@ def _value(text: str, hint: Any) -> Any:
         if hint in (int, float):
             return hint(text)
         if get_origin(hint) is tuple:
-            return tuple(int(part) for part in re.split("[,x]", text))
+            return () if text == "none" else tuple(int(part) for part in re.split("[,x]", text))
     except ValueError:
         return text
     return {"true": True, "false": False}.get(text.lower(), text) if hint is bool else text
 
 
 def written(value: Any) -> str:
-    """Return a value as the text that is read back as it: 0.1, 1, 64x64, true."""
+    """Return a value as the text that is read back as it: 0.1, 1, 64x64, none (no layers), true."""
     if isinstance(value, tuple):
-        return "x".join(map(str, value))
+        return "x".join(map(str, value)) or "none"
     return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
 
 

@@ -128,7 +128,7 @@ class Board:
         table.add_column("setting")
         table.add_column("method")
         for size, unlabelled in columns:
-            table.add_column(f"n={size}" + (f"+{unlabelled}" if unlabelled else ""), justify="right")
+            table.add_column(_heading(size, unlabelled), justify="right")
         for row in (row for row in rows if row in kept):
             places = {(cell.size, cell.unlabelled): cell for cell in rows[row]}
             table.add_row(*row, *(self._shown(places.get(column)) for column in columns))
@@ -147,6 +147,11 @@ class Board:
 
     def _all_done(self, cells: "Sequence[Cell]") -> bool:
         return all(cell in self.scores for cell in cells)
+
+
+def _heading(size: int, unlabelled: int) -> str:
+    """n=3+2; cells of tables have no size, their accuracy is shown."""
+    return f"n={size}" + (f"+{unlabelled}" if unlabelled else "") if size else "accuracy"
 
 
 def duration(seconds: float) -> str:

@@ -1,18 +1,19 @@
 """sbil reproduce: a grid of experiments -> results that a second call continues."""
 
 import json
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sbil.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from sbil.experiments import Cell, Experiment, Result
+    from sbil.clinical.datasets import Known
+    from sbil.experiments import Cell, Experiment, Result, TableTask
     from sbil.experiments.run import Execute
+    from sbil.experiments.table import Wanted
+    from sbil.reports.clinical import Table
 
 
 EXAMPLES = (
@@ -27,16 +28,12 @@ EXAMPLES = (
 )
 
 
-SEPSIS = "ICU-Sepsis"
-DATASETS = ("MIMIC-III-2a", "MIMIC-III-4a", "PhysioNet-2012", "PhysioNet-2012-with-previous", SEPSIS)  # clinical data
-
-
 @dataclass(frozen=True)
 class Command:
     """Rebuild the paper's tables and figures, all or in part; what is finished is not run again.
 
     Without options about cells: every environment, method and size of the protocol, 10 draws of demonstrations x 5
-    initialisations a cell, 300 episodes a run. Each option below narrows or changes that.
+    initialisations per cell, 300 episodes per run. Each option below narrows or changes that.
 
     A method is an algorithm, with a preset after a colon and settings after plus signs: edm, edm:released,
     bc+weight_decay=3. Among values separated by slashes, bc+weight_decay=0/0.1/1, every run chooses by
@@ -44,7 +41,7 @@ class Command:
     """
 
     out: Path
-    """The folder of results: a Parquet file a cell, and the report."""
+    """The folder of results: a Parquet file per cell, and the report."""
     protocol: Literal["released", "paper"] = "released"
     """As the authors' code runs it (CartPole thinned by 20, PPO demonstrators) or as the paper's text says."""
     quick: bool = False
@@ -56,11 +53,11 @@ class Command:
     source: tuple[Path, ...] = ()
     """Where clinical data lie: the folder of MIMIC-III's files, or the archives of PhysioNet 2012."""
     accept_incomplete: bool = False
-    """Go on where a table of MIMIC-III has not the official number of rows; the result is marked."""
+    """Go on if a table of MIMIC-III does not have the official number of rows; the result is marked."""
     algorithms: str | None = None
     """Methods, separated by commas."""
     sizes: str | None = None
-    """Numbers of demonstrated trajectories, separated by commas; of ICU-Sepsis one, the episodes recorded."""
+    """Numbers of demonstrated trajectories, separated by commas; for ICU-Sepsis one number, the episodes recorded."""
     demonstrators: str | None = None
     """Who is imitated, and how they act, separated by commas: ppo:sampled, ppo:greedy, dqn:greedy."""
     thin: int | None = None
@@ -68,7 +65,7 @@ class Command:
     unlabelled: str | None = None
     """Numbers of further trajectories of which only the states are shown, separated by commas."""
     draws: int | None = None
-    """Draws of demonstrations; of clinical data, random splits by patient (dsfn@2 among the methods: the first 2)."""
+    """Draws of demonstrations; for clinical data, random splits by patient (dsfn@2 among the methods: the first 2)."""
     seeds: int | None = None
     """Initialisations for each draw."""
     updates: int | None = None
@@ -85,187 +82,133 @@ class Command:
 
 def run(command: Command) -> None:
     """Run what is missing, then print the tables and write the report beside the results."""
-    from sbil import files
-    from sbil.cli.progress import console
+    from sbil.experiments.store import files_in, read_all
+    from sbil.experiments.table import cells_of_table
+
+    # What cannot be run, or read for the report, is named before the work and not after it.
+    known, played = asked_for(command)
+    wanted = methods_of(command, known)
+    execute = executor(command)
+    if files_in(command.out):
+        read_all([command.out], episodes=False)
+    tasks = [opened(command, one) for one in known]
+    matched = [cell for task, methods in zip(tasks, wanted, strict=True) for cell in cells_of_table(task, methods)]
+    results = run_cells([*matched, *played], command.out, execute)
+    tables = [table for table in write_report(command.out) if table.task in tasks]
+    show(command, tables, results[len(matched) :])
+
+
+def asked_for(command: Command) -> "tuple[list[Known], list[Cell]]":
+    """The clinical datasets that were asked for, and the cells of environments."""
+    from sbil.clinical import datasets
     from sbil.experiments.experiment import cells_of
-    from sbil.experiments.store import read_all
-    from sbil.reports import clinical, exports, labels, page, tables
-    from sbil.reports.rows import cell_rows
 
-    names = [name.strip() for name in command.env.split(",")] if command.env else []
-    others = ",".join(name for name in names if name not in DATASETS)
-    if others:
-        experiments(replace(command, env=others))  # what cannot be run is named before anything is
-    elif names:
-        only_environments(command)
-    clinical_names = [name for name in names if name in DATASETS]
-    if command.source and len({name.split("-")[0] for name in clinical_names if name != SEPSIS}) > 1:
-        raise UserError(
-            "--source is of MIMIC-III or of PhysioNet 2012, not of both; run one after the other, with the same --out."
-        )
-    for name in clinical_names:
-        methods_for(command, name)  # what cannot be run is named before any of them is
-    matched = [match_decisions(command, name) for name in clinical_names]
-    if matched and command.json:
-        print(json.dumps(matched[0] if len(matched) == 1 else matched))
-    if names and not others:
-        tables_there, played = clinical.found([command.out]), any(command.out.glob("*.parquet"))
-        everything = read_all([command.out], episodes=False) if played else []
-        text = page.build(everything, None, tables_there) if played else clinical.build(tables_there)
-        files.write_text(command.out / "report.html", text)
-        if not command.json:
-            print(f"wrote {command.out / clinical.FOLDER}/ and {command.out}/report.html (open it)")
-        return
-    command = replace(command, env=others or None)
-    cells = cells_of(experiments(command))
-    if any(command.out.glob("*.parquet")):
-        read_all([command.out], episodes=False)  # what the report could not read is named before the work, not after
-    results = run_cells(cells, command.out, executor(command))
-    everything = read_all([command.out], episodes=False)  # what earlier calls left there too
-    apart = labels.told_apart(everything)
-    facts = cell_rows(apart)
-    files.write_text(command.out / "report.html", page.build(everything, facts, clinical.found([command.out])))
-    exports.write(apart, facts, command.out / "report")
-    if command.json:
-        print(tables.json_text({"cells": cell_rows(results)}))
-        return
-    console.print()
-    print_results(results)
-    print(f"wrote {command.out}/report.html (open it) and {command.out}/report/ with every table and figure")
-    print("the Parquet files hold every run and every episode")
+    names = split(command.env) if command.env is not None else []
+    known = [datasets.get(name) for name in names if name in datasets.known()]
+    others = [name for name in names if name not in datasets.known()]
+    if others or not known:
+        return known, cells_of(experiments(command, others or None))
+    only_environments(command, known)
+    return known, []
 
 
-def match_decisions(command: Command, name: str) -> dict[str, Any]:
-    """The table of a clinical dataset: every method on held-out patients; what is finished is not run again."""
+def methods_of(command: Command, known: "Sequence[Known]") -> "list[list[Wanted]]":
+    """What is compared on each dataset."""
+    check_source(command, known)
+    methods = split(command.algorithms) if command.algorithms else None
+    splits = 10 if command.draws is None else command.draws
+    return [one.wanted(methods, splits, command.updates) for one in known]
+
+
+def split(text: str) -> list[str]:
+    """ "bc, edm" as names."""
+    return [name.strip() for name in text.split(",")]
+
+
+def opened(command: Command, known: "Known") -> "TableTask":
+    """The task of a clinical dataset; what was read of it before is not read again."""
     from sbil.cli.clinical import reading
-    from sbil.cli.progress import bar, console
-    from sbil.clinical import comparison, datasets, table
-    from sbil.reports import clinical
-    from sbil.reports.names import name_of
+    from sbil.clinical.datasets import Asked
+    from sbil.experiments import TableTask
 
-    methods, order = methods_for(command, name)
-    folder = command.out / clinical.FOLDER
+    folder = command.out / TableTask.private
     with reading() as progress:
-        data = datasets.opened(
-            name,
-            folder / "data",
-            () if name == datasets.SEPSIS else command.source,
-            accept_incomplete=command.accept_incomplete,
-            progress=progress,
-            **recorded(command),
+        if known.source:
+            asked = Asked(folder, command.source, command.accept_incomplete, progress=progress)
+        else:
+            trajectories, episodes = recorded(command)
+            asked = Asked(folder, trajectories=trajectories, episodes=episodes)
+        task, account = known.open(asked)
+    if account and not command.json:
+        print(account, f"{folder} holds rows of patients: do not pass it on.", sep="\n")
+    return task
+
+
+def check_source(command: Command, known: "Sequence[Known]") -> None:
+    """Refuse a --source that is of no dataset, or of one kind only of those asked for."""
+    kinds = dict.fromkeys(one.source for one in known if one.source)
+    if command.source and known and not kinds:
+        raise UserError(f"{command.env} comes with its package and needs no --source; leave it out.")
+    if command.source and len(kinds) > 1:
+        raise UserError(
+            f"--source is of {' or of '.join(kinds)}, not of both; run one after the other, with the same --out."
         )
-    if data.account and not command.json:
-        print(data.account, f"{folder / 'data'} holds rows of patients: do not pass it on.", sep="\n")
-    begun: dict[str, float] = {}
-    done = 0
-
-    def watch(method: str, share: float) -> None:
-        nonlocal done
-        advance(order.index(method) + share, method)
-        if share < 1:
-            begun.setdefault(method, time.monotonic())
-            return
-        done += 1
-        took = f"{time.monotonic() - begun[method]:.1f} s" if method in begun else "kept from before"
-        console.print(f"{done}/{len(methods)} {name} {method}: {took}", highlight=False)
-
-    try:
-        with bar(len(methods), name) as advance:
-            found = comparison.run(
-                *(data.title, data.demonstrations, folder, methods),
-                splits=splits_for(command),
-                updates=command.updates,
-                standardise=data.standardise,
-                process=data.process,
-                notes=data.notes,
-                watch=watch,
-            )
-    except KeyboardInterrupt:
-        console.print(f"stopped: {done} of {len(methods)} methods are finished and kept in {folder}.", highlight=False)
-        raise
-    table.write(found, folder, name_of, clinical.printed(data.title))
-    if not command.json:
-        print(table.markdown(found, name_of, clinical.printed(data.title)))
-    return table.as_json(found)
 
 
-def methods_for(command: Command, name: str) -> tuple[tuple[str, ...], list[str]]:
-    """(what is compared on a clinical dataset, as it was asked for; the bare names of these methods)."""
-    from sbil.clinical import comparison, datasets
-
-    if command.source and name == datasets.SEPSIS and command.env == name:
-        raise UserError("ICU-Sepsis comes with its package and needs no --source; leave it out.")
-    given = command.algorithms.split(",") if command.algorithms else datasets.methods_of(name)
-    methods = tuple(map(str.strip, given))
-    requests = comparison.check(methods, splits_for(command), command.updates, datasets.references_of(name))
-    names = [request.method for request in requests]
-    datasets.must_fit(name, names)
-    return methods, names
-
-
-def splits_for(command: Command) -> int:
-    """How many random splits are asked for."""
-    return 10 if command.draws is None else command.draws
-
-
-def only_environments(command: Command) -> None:
+def only_environments(command: Command, known: "Sequence[Known]") -> None:
     """Refuse what clinical data have nothing to do with, and would leave out without a word."""
     plain = Command(command.out)
-    names = ["protocol", "quick", "demonstrators", "thin", "unlabelled", "seeds", "executor", "address"]
-    if SEPSIS not in str(command.env):
+    names = ["protocol", "quick", "demonstrators", "thin", "unlabelled", "seeds"]
+    if all(one.source for one in known):
         names += ["sizes", "episodes"]
     for name in names:
         if getattr(command, name) != getattr(plain, name):
             raise UserError(f"--{name} is about environments that are played, not about {command.env}; leave it out.")
 
 
-def recorded(command: Command) -> dict[str, int]:
-    """How many episodes of ICU-Sepsis are asked for, to learn from and to play."""
+def recorded(command: Command) -> tuple[int | None, int | None]:
+    """How many episodes of a process are asked for, to learn from and to play."""
     sizes = whole_numbers("--sizes", command.sizes) if command.sizes else ()
     if len(sizes) > 1 or any(size < 5 for size in sizes):
         raise UserError(f"--sizes of ICU-Sepsis must be one number from 5. Got '{command.sizes}'.")
-    asked = {"trajectories": next(iter(sizes), None), "episodes": command.episodes}
-    return {name: number for name, number in asked.items() if number is not None}
+    return next(iter(sizes), None), command.episodes
 
 
-def experiments(command: Command) -> "list[Experiment]":
+def experiments(command: Command, environments: Sequence[str] | None = None) -> "list[Experiment]":
     """The experiments of the protocol, narrowed and changed as asked."""
     from sbil.cli.progress import console
-    from sbil.experiments import Method
-    from sbil.experiments.paper import MINUTES, NEEDS_A_GPU, protocol
+    from sbil.clinical import datasets
+    from sbil.experiments import paper
 
-    found = protocol(command.protocol, command.quick)
-    if command.env is None and command.quick:
-        found = tuple(experiment for experiment in found if experiment.environment in MINUTES)
-    elif command.env is None and command.executor == "local" and not has_gpu():
-        left_out = f"left out: {', '.join(NEEDS_A_GPU)}, which takes days without a GPU; --env runs it all the same."
-        console.print(left_out, highlight=False)
-        found = tuple(experiment for experiment in found if experiment.environment not in NEEDS_A_GPU)
-    elif command.env is not None:
-        known = {experiment.environment for experiment in found}
-        asked = [name.strip() for name in command.env.split(",")]
-        for name in asked:
-            if name not in known:
-                raise unknown("environment", name, [*sorted(known), *DATASETS])
-        found = tuple(experiment for experiment in found if experiment.environment in asked)
-    if command.unlabelled is None and (command.algorithms, command.sizes) != (None, None):
-        found = tuple(experiment for experiment in found if experiment.unlabelled == (0,))
-    elif command.unlabelled is not None:
-        with_states = {experiment.environment for experiment in found if experiment.unlabelled != (0,)}
-        found = tuple(e for e in found if e.unlabelled != (0,) or e.environment not in with_states)
-    read: dict[str, tuple[Any, Callable[[str], Any]]] = {
-        "methods": (command.algorithms, lambda text: tuple(map(Method.parse, text.split(",")))),
-        "sizes": (command.sizes, partial(whole_numbers, "--sizes")),
-        "demonstrators": (command.demonstrators, demonstrators),
-        "thin": (command.thin, int),
-        "unlabelled": (command.unlabelled, partial(whole_numbers, "--unlabelled")),
-        "draws": (command.draws, int),
-        "initialisations": (command.seeds, int),
-        "updates": (command.updates, int),
-        "episodes": (command.episodes, int),
+    found = {experiment.environment for experiment in paper.protocol(command.protocol)}
+    for name in environments or ():
+        if name not in found:
+            raise unknown("environment", name, [*sorted(found), *datasets.known()])
+    images = command.executor != "local" or has_gpu()
+    if not (images or environments or command.quick):
+        left_out = ", ".join(paper.NEEDS_A_GPU)
+        console.print(
+            f"left out: {left_out}, which takes days without a GPU; --env runs it all the same.", highlight=False
+        )
+    return paper.experiments(command.protocol, command.quick, environments, images, **changes(command))
+
+
+def changes(command: Command) -> dict[str, Any]:
+    """The fields of experiments that were asked to be something else."""
+    from sbil.experiments import Method
+
+    asked = {
+        "methods": None if command.algorithms is None else tuple(map(Method.parse, command.algorithms.split(","))),
+        "sizes": None if command.sizes is None else whole_numbers("--sizes", command.sizes),
+        "demonstrators": None if command.demonstrators is None else demonstrators(command.demonstrators),
+        "thin": command.thin,
+        "unlabelled": None if command.unlabelled is None else whole_numbers("--unlabelled", command.unlabelled),
+        "draws": command.draws,
+        "initialisations": command.seeds,
+        "updates": command.updates,
+        "episodes": command.episodes,
     }
-    changes = {name: meaning(given) for name, (given, meaning) in read.items() if given is not None}
-    return [replace(experiment, **changes) for experiment in found]
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def has_gpu() -> bool:
@@ -276,7 +219,7 @@ def has_gpu() -> bool:
 
 
 def executor(command: Command) -> "Execute | None":
-    """Where the cells are run; nothing: in this process."""
+    """Where the cells are run; None: in this process."""
     if command.executor == "ray":
         from sbil.experiments.on_ray import on_ray
 
@@ -305,18 +248,12 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
 def run_cells(cells: "Sequence[Cell]", out: Path, execute: "Execute | None" = None) -> "list[Result]":
     """All cells, with a live table of what is done, running and left; diverged runs are named as they are found.
 
-    What comes back has one mean return a run: the files keep every episode.
+    What comes back has one mean return per run: the files keep every episode.
     """
-    from sbil import environments
     from sbil.cli.progress import Board, console, live
     from sbil.experiments.run import run_grid
     from sbil.experiments.store import Store
 
-    # A wrong name or a missing package is found before the first run, not after an hour.
-    for cell in cells:
-        _ = cell.fingerprint
-    for name in {cell.environment for cell in cells}:
-        environments.require(name)
     finished: dict[Cell, Result] = {}
     board = Board(cells)
     try:
@@ -332,6 +269,45 @@ def run_cells(cells: "Sequence[Cell]", out: Path, execute: "Execute | None" = No
         console.print(f"stopped: {len(finished)} of {len(cells)} cells are finished and kept in {out}.")
         raise
     return [finished[cell] for cell in cells]
+
+
+def write_report(out: Path) -> "list[Table]":
+    """Write the page and, if policies played, every table and figure; return the tables of recorded decisions.
+
+    What earlier calls left in the folder belongs to it too.
+    """
+    from sbil.experiments.store import read_all
+    from sbil.reports import clinical, report
+
+    found = read_all([out], episodes=False)
+    report.write(found, out / "report.html", out / "report")
+    return clinical.tables(found)
+
+
+def show(command: Command, tables: "Sequence[Table]", played: "Sequence[Result]") -> None:
+    """Print what was asked for, in words or as JSON."""
+    from sbil.cli.progress import console
+    from sbil.experiments import TableTask
+    from sbil.reports import clinical
+    from sbil.reports.rows import cell_rows
+    from sbil.reports.tables import json_text
+
+    if command.json:
+        plain = [table.as_json() for table in tables]
+        if plain:
+            print(json.dumps(plain[0] if len(plain) == 1 else plain))
+        if played:
+            print(json_text({"cells": cell_rows(played)}))
+        return
+    for table in tables:
+        print(clinical.in_markdown(table))
+    if not played:
+        print(f"wrote {command.out / TableTask.place}/ and {command.out}/report.html (open it)")
+        return
+    console.print()
+    print_results(played)
+    print(f"wrote {command.out}/report.html (open it) and {command.out}/report/ with every table and figure")
+    print("the Parquet files hold every run and every episode")
 
 
 def diverged_text(result: "Result") -> str:
@@ -353,7 +329,7 @@ def print_results(results: "Sequence[Result]") -> None:
     for setting in dict.fromkeys(setting_of(result) for result in results if not result.cell.unlabelled):
         here = [result for result in results if setting_of(result) == setting and not result.cell.unlabelled]
         console.print(
-            tables.terminal(here, f"{setting}: scaled return [95 % interval], {len(here[0].cell.runs)} runs a cell")
+            tables.terminal(here, f"{setting}: scaled return [95 % interval], {len(here[0].cell.runs)} runs per cell")
         )
         print_differences(here)
     for result in (result for result in results if result.cell.unlabelled):
@@ -361,7 +337,7 @@ def print_results(results: "Sequence[Result]") -> None:
 
 
 def print_differences(results: "Sequence[Result]") -> None:
-    """The paired differences from BC, one line a cell."""
+    """The paired differences from BC, one line per cell."""
     from sbil.reports.differences import differences, verdict
 
     for row in differences(results):

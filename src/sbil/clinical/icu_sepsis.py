@@ -1,31 +1,20 @@
-"""Imitating clinicians in ICU-Sepsis: how well their decisions are matched, and who survives.
+"""ICU-Sepsis as a process that is known: who survives under a policy, exactly and in live episodes.
 
-    pip install 'sbil[sepsis]'
-    python -m sbil.clinical.icu_sepsis --out icu_sepsis.json
-
-Clinicians' trajectories are drawn from the package's own policy; every method learns from the same ones. What is
-learned is then scored without sampling, since all tables are known: decisions over the states that clinicians visit,
-and the probability of survival by solving the linear equations of the Markov chain. Live episodes check the latter.
-`process` lets the table of `sbil reproduce --env ICU-Sepsis` score policies the same way.
+Clinicians' trajectories are drawn from the package's own policy. All tables are known, so the probability of survival
+is the solution of the linear equations of the Markov chain. Live episodes check it.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tyro
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from sbil import algorithms, demonstrators, files
-from sbil.algorithms import BCConfig, EDMConfig, EDMExactConfig, EDMMetropolisConfig
-from sbil.clinical.comparison import Process
-from sbil.dataset import capacity_for, make_dataset, spec_of
+from sbil import demonstrators
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.environments.icu_sepsis import (
     ACTIONS,
@@ -39,89 +28,37 @@ from sbil.environments.icu_sepsis import (
     tables,
 )
 from sbil.environments.icu_sepsis import ENVIRONMENT as ICU_SEPSIS
-from sbil.errors import UserError, unknown
 from sbil.evaluation import Policies, call, play
 from sbil.evaluation.baselines import PREVIOUS
 from sbil.evaluation.matching import Decided
+from sbil.experiments import Process
 from sbil.keys import named
-from sbil.networks import MLP, Dense, energy
-from sbil.training import stack, train_many
+from sbil.networks import MLP, Dense
+from sbil.training import stack
 
 PART = 100  # trajectories collected at once: until they are cut, each takes as much memory as the time limit allows
-TABLE = 0.01  # step of Adam: in a table nothing is learned of a state but by drawing it
-METHODS: dict[str, tuple[str, Any]] = {
-    "bc": ("bc", BCConfig()),
-    "edm_exact": ("edm_exact", EDMExactConfig()),
-    "edm_metropolis": ("edm_metropolis", EDMMetropolisConfig()),
-    "edm": ("edm", EDMConfig()),
-    "bc, table": ("bc", BCConfig(hidden=(), learning_rate=TABLE)),
-    "edm_exact, table": ("edm_exact", EDMExactConfig(hidden=(), learning_rate=TABLE)),
-}
 Table = Float[np.ndarray, "states actions"]
 
 
-@dataclass(frozen=True)
-class Score:
-    """What a policy is worth; decisions are compared over the states that clinicians visit."""
-
-    match: float  # the probability that a clinician does what the policy thinks most probable
-    log_loss: float  # of clinicians' decisions
-    divergence: float  # KL(clinicians, policy): the log-loss beyond the clinicians' own entropy
-    survival: float  # where actions are drawn from the policy
-    greedy_survival: float  # where the most probable action is taken, of several alike any
-    live: float | None = None  # the share that survived in episodes with actions drawn from the policy
-    states: float | None = None  # total variation between p(s) = exp(-E(s)) / Z and the states that clinicians visit
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method, learned from one draw of demonstrations."""
-
-    method: str
-    trajectories: int
-    draw: int
-    score: Score
-    diverged: bool = False
-
-
 def visits(policy: Table) -> Float[np.ndarray, " living"]:
-    """How often each state is visited before an episode is over, on average."""
+    """Return how often each state is visited before an episode is over, on average."""
     moves = np.einsum("sa,sat->st", policy[:DEATH], tables().transition[:DEATH, :, :DEATH])
     return np.linalg.solve(np.eye(DEATH) - moves.T, tables().start[:DEATH])
 
 
 def survival(policy: Table) -> float:
-    """The probability that a patient survives when actions are drawn from the policy."""
+    """Return the probability that a patient survives if actions are drawn from the policy."""
     last = np.einsum("sa,sa->s", policy[:DEATH], tables().transition[:DEATH, :, SURVIVAL])
     return float(visits(policy) @ last)
 
 
 def likeliest(table: Table) -> Table:
-    """The policy that takes the most probable action of another (probabilities or logits), of several alike any."""
+    """Return the policy that takes the most probable action of another; of equally probable ones, any of them.
+
+    table: probabilities or logits.
+    """
     most = table == table.max(axis=1, keepdims=True)
     return most / most.sum(axis=1, keepdims=True)
-
-
-def score(logits: Table, live: float | None = None, states: np.ndarray | None = None) -> Score:
-    """The worth of a policy from its logits at every state; states: p(s), where there is a model of them."""
-    logs = logits - np.logaddexp.reduce(logits.astype(np.float64), axis=1, keepdims=True)
-    truth, best = tables().clinicians[:DEATH], likeliest(logits)
-    visited = visits(tables().clinicians)
-    visited /= visited.sum()
-    log_loss = -float(visited @ (truth * logs[:DEATH]).sum(axis=1))
-    entropy = -float(visited @ np.where(truth > 0, truth * np.log(np.maximum(truth, 1e-300)), 0).sum(axis=1))
-    distance = None
-    if states is not None:
-        distance = float(np.abs(np.pad(visited, (0, STATES - DEATH)) - states).sum() / 2)
-    return Score(
-        match=float(visited @ (truth * best[:DEATH]).sum(axis=1)),
-        log_loss=log_loss,
-        divergence=log_loss - entropy,
-        survival=survival(np.exp(logs)),
-        greedy_survival=survival(best),
-        live=live,
-        states=distance,
-    )
 
 
 def record(trajectories: int, seed: int = 0) -> Demonstrations:
@@ -140,10 +77,10 @@ CLINICIANS, UNIFORM = "clinicians", "uniform actions"
 
 
 def process(episodes: int = 1000) -> Process:
-    """ICU-Sepsis as what a comparison plays policies in; actions are drawn from a policy unless it says greedy.
+    """Return ICU-Sepsis as the process of a table; actions are drawn from a policy unless it says greedy.
 
-    A method is asked what it would do first at every state, and what after every action: where it knows no more than
-    the state, the former says all, and of the habit of taking the same action again the latter does.
+    A method is asked what it would do first at every state, and what it would do after every action. The first says
+    everything about a method that knows only the state, the second about the habit of repeating the action before.
     """
     acting = clinicians()
     at_random = replace(acting, network=jax.tree.map(jnp.zeros_like, acting.network))
@@ -165,10 +102,10 @@ def process(episodes: int = 1000) -> Process:
 
 
 def _play(episodes: int, method: str, said: Mapping[int, Decided]) -> dict[int, dict[str, float]]:
-    """Who survives where actions are drawn from what was said, exactly and live, and where the likeliest is taken.
+    """Return the survival if actions are drawn from what was said, exact and live, and if the likeliest is taken.
 
-    Uniform actions have no likeliest one. What was scored for the first of them is replaced by what one drawn at random
-    scores on average: it is right 1 time in 25, and as sure of it.
+    Uniform actions have no likeliest one. What was scored for the first of them is replaced by what an action drawn at
+    random scores on average: it is right 1 time in 25, and as sure of it.
     """
     if not said:
         return {}
@@ -194,10 +131,10 @@ def _play(episodes: int, method: str, said: Mapping[int, Decided]) -> dict[int, 
 
 
 def habitual_survival(policy: Float[np.ndarray, "befores actions"]) -> float:
-    """The probability of survival where actions depend on the action before alone; row 0 is for the first action.
+    """Return the probability of survival if actions depend only on the action before; row 0 is for the first action.
 
-    Of w(s, a), to survive after action a at state s, w = T(s, a, survival) + sum over living t and actions b of
-    T(s, a, t) policy(b | a) w(t, b); put in again and again until it stays.
+    Let w(s, a) be the probability to survive after action a at state s. Then w = T(s, a, survival) + the sum over
+    living t and actions b of T(s, a, t) policy(b | a) w(t, b). This is applied again and again until w stays.
     """
     rows = steps().row[:DEATH]  # most actions at a state lead to the same states: each row once
     _, where, which = np.unique(rows, return_index=True, return_inverse=True)
@@ -233,109 +170,3 @@ HABIT = replace(
     observe=lambda treated: jax.nn.one_hot(treated.before, ACTIONS + 1),
     step=_treat,
 )
-
-
-def references(episodes: int) -> list[Row]:
-    """What the clinicians themselves are worth, and what uniform actions are."""
-    acting = clinicians().network
-    networks = stack([acting, jax.tree.map(jnp.zeros_like, acting)])
-    live = play(ICU_SEPSIS, Policies(call, networks), named("live", ICU_SEPSIS.name), episodes, greedy=False)
-    logits = at_every_state(networks)
-    return [
-        Row(name, 0, 0, score(logits[number], float(live[number].mean())))
-        for number, name in enumerate((CLINICIANS, UNIFORM))
-    ]
-
-
-def at_every_state(networks: Any) -> Float[np.ndarray, "runs states actions"]:
-    """The logits of stacked networks."""
-    return np.asarray(jax.vmap(lambda network: network(jnp.eye(STATES)))(networks))
-
-
-def study(
-    sizes: Sequence[int] = (10, 100, 1000),
-    draws: int = 5,
-    methods: Sequence[str] = tuple(METHODS),
-    updates: int = 10_000,
-    episodes: int = 1000,
-    tell: Callable[[Row], None] = lambda row: None,
-) -> list[Row]:
-    """Every method from every size and draw.
-
-    Draws share no trajectory; of a draw, the smaller sizes are the first trajectories of the largest.
-    """
-    if not sizes or min(sizes) < 1 or draws < 1:
-        raise UserError(f"sizes and draws must be whole numbers from 1. Got {list(sizes)} and {draws}.")
-    for method in methods:
-        if method not in METHODS:
-            raise unknown("method", method, METHODS)
-    rows = references(episodes)
-    for row in rows:
-        tell(row)
-    demonstrations, most = record(draws * max(sizes)), max(sizes)
-    spec, capacity = spec_of(demonstrations), capacity_for(demonstrations, most)
-    keys = jnp.stack([named(ICU_SEPSIS.name, draw) for draw in range(draws)])
-    for method in methods:
-        name, config = METHODS[method]
-        for size in sizes:
-            chosen = [draw * most + np.arange(size) for draw in range(draws)]
-            dataset = make_dataset(demonstrations, chosen, capacity=capacity)
-            algorithms.require(name, dataset)
-            trained = train_many(algorithms.get(name).make, spec, config, dataset, keys, updates)
-            network = trained.states.network
-            live = play(ICU_SEPSIS, Policies(call, network), keys, episodes, greedy=False).mean(axis=1)
-            logits = at_every_state(network)
-            states = (
-                np.asarray(jax.nn.softmax(-energy(jnp.asarray(logits)))) if name.startswith("edm") else [None] * draws
-            )
-            for draw in range(draws):
-                found = score(logits[draw], float(live[draw]), states[draw])
-                rows.append(Row(method, size, draw, found, bool(trained.diverged[draw])))
-                tell(rows[-1])
-    return rows
-
-
-def in_words(row: Row) -> str:
-    """One row as a line of a table."""
-    of = row.score
-    states = "" if of.states is None else f", states off by {of.states:.3f}"
-    return (
-        f"{row.method} n={row.trajectories} draw {row.draw}: match {of.match:.3f}, log-loss {of.log_loss:.3f}, KL "
-        f"{of.divergence:.3f}; survival {of.survival:.4f}, greedy {of.greedy_survival:.4f}, live {of.live:.3f}{states}"
-        f"{' (diverged)' * row.diverged}"
-    )
-
-
-@dataclass(frozen=True)
-class Command:
-    """Learn from clinicians' trajectories in ICU-Sepsis, and score what was learned."""
-
-    out: Path
-    """The file to write (JSON): every method, size and draw."""
-    sizes: tuple[int, ...] = (10, 100, 1000)
-    """Numbers of trajectories."""
-    draws: int = 5
-    """Draws of demonstrations, which share no trajectory."""
-    methods: tuple[str, ...] = tuple(METHODS)
-    """What to learn by."""
-    updates: int = 10_000
-    """Updates of every run."""
-    episodes: int = 1000
-    """Live episodes of every policy."""
-
-
-def main() -> None:
-    """Run the study, line by line, and write it down."""
-    asked = tyro.cli(Command, prog="python -m sbil.clinical.icu_sepsis")
-
-    def tell(row: Row) -> None:
-        print(in_words(row), flush=True)
-
-    rows = study(asked.sizes, asked.draws, asked.methods, asked.updates, asked.episodes, tell)
-    content = {"updates": asked.updates, "rows": [asdict(row) for row in rows]}
-    files.write_text(asked.out, json.dumps(content, indent=1) + "\n")
-    print(f"wrote {asked.out}")
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,9 @@ figure: one trajectory of pairs, and the states of 1 to 7 more. The paper has it
 LunarLander (100 episodes a run) have it too.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from sbil.errors import unknown
 from sbil.experiments.experiment import Experiment
@@ -73,3 +75,46 @@ def _quick(full: Experiment) -> Experiment:
         return replace(full, methods=full.methods[:1], sizes=(1, 3), draws=2, episodes=5)
     fast = tuple(method for method in full.methods if method.algorithm not in ("dsfn", "value_dice"))
     return replace(full, methods=fast, sizes=(1, 3), draws=6, initialisations=1)
+
+
+def experiments(
+    name: str = "released",
+    quick: bool = False,
+    environments: Sequence[str] | None = None,
+    images: bool = True,
+    **changes: Any,
+) -> list[Experiment]:
+    """The experiments of a protocol, narrowed and changed.
+
+    environments: those of the protocol to keep (default: all; of a quick one those that take minutes).
+    images: without names of environments, whether to keep those that take days without a GPU.
+    changes: other values for fields of every experiment, such as methods, sizes or draws.
+    """
+    found = _semi_supervised(_in_environments(protocol(name, quick), quick, environments, images), changes)
+    return [replace(experiment, **changes) for experiment in found]
+
+
+def _in_environments(
+    found: Sequence[Experiment], quick: bool, names: Sequence[str] | None, images: bool
+) -> list[Experiment]:
+    if names is None:
+        left_out = () if images else NEEDS_A_GPU
+        names = MINUTES if quick else [one.environment for one in found if one.environment not in left_out]
+    for name in names:
+        if name not in {experiment.environment for experiment in found}:
+            raise unknown("environment", name, sorted({experiment.environment for experiment in found}))
+    return [experiment for experiment in found if experiment.environment in names]
+
+
+def _semi_supervised(found: Sequence[Experiment], changes: dict[str, Any]) -> list[Experiment]:
+    """Choose between experiments with further states and those without, by what was asked for.
+
+    Who asks for further states gets the experiments that have some, in environments that have such experiments. Who
+    asks for methods or sizes alone gets those without further states.
+    """
+    if "unlabelled" in changes:
+        with_states = {one.environment for one in found if one.unlabelled != (0,)}
+        return [one for one in found if one.unlabelled != (0,) or one.environment not in with_states]
+    if changes.keys() & {"methods", "sizes"}:
+        return [one for one in found if one.unlabelled == (0,)]
+    return list(found)

@@ -149,11 +149,7 @@ def results_in(table: pl.DataFrame) -> Iterator[Result]:
 
 def _result(table: pl.DataFrame, of_tasks: set[str]) -> Result:
     first = table.row(0, named=True)
-    kind = next((kind for kind in Task.__subclasses__() if first.get(next(iter(kind.columns))) is not None), None)
-    if kind is None:
-        raise UserError("not a file of results: it does not say what was run.")
-    sizes = {name: first[name] for name in CELL_COLUMNS if name != "method"}
-    cell = Cell(kind.from_row(first), Method.parse(first["method"]), **sizes)
+    cell = _cell(first)
     if list(zip(table["draw"], table["initialisation"], strict=True)) != cell.runs:
         raise UserError(f"the runs of {cell} are not all there, or not in order")
     known = {*of_tasks, *CELL_COLUMNS, *RUN_COLUMNS}
@@ -166,10 +162,24 @@ def _result(table: pl.DataFrame, of_tasks: set[str]) -> Result:
         table["diverged_at"].fill_null(-1).to_numpy(),
         {name.removeprefix(DIAGNOSTIC): np.array(table[name].to_list(), np.float64) for name in curves},
         np.array(first["points"], int),
-        tuple(table["settings"]) if first["settings"] is not None else (),
-        tuple(table["chosen"]) if first["chosen"] is not None else (),
+        _texts(table["settings"]),
+        _texts(table["chosen"]),
         {name: float(table[f"{name}_seconds"].sum()) for name in SECONDS},
         json.loads(first["made_by"]),
         first["fingerprint"],
         {name: table[name].to_numpy() for name in told if name not in curves},
     )
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    """The cell that a row belongs to."""
+    for kind in Task.__subclasses__():
+        if row.get(next(iter(kind.columns))) is not None:
+            sizes = {name: row[name] for name in CELL_COLUMNS if name != "method"}
+            return Cell(kind.from_row(row), Method.parse(row["method"]), **sizes)
+    raise UserError("not a file of results: it does not say what was run.")
+
+
+def _texts(column: pl.Series) -> tuple[str, ...]:
+    """A text per run, or none at all."""
+    return tuple(column) if column[0] is not None else ()

@@ -112,7 +112,7 @@ def _table(task: TableTask, results: Sequence[Result]) -> Table:
         notes = (*notes, f"{shared.pop():,} updates (a method that learns in rounds: its own number).")
         other = {}
     found: dict[str, Result] = {}
-    for result in sorted(results, key=lambda result: (_place(result), result.cell.draws)):
+    for result in sorted(results, key=lambda result: (_place(result), result.cell.updates, result.cell.draws)):
         mark = f"+updates={other[id(result)]}" if id(result) in other else ""
         found[f"{result.cell.method}{mark}"] = result
     return Table(task, found, notes)
@@ -157,10 +157,11 @@ def printed(name: str) -> Paper:
 
 def markdown(results: Sequence[Result]) -> str:
     """The tables of the datasets among results: the paper's columns, then how far every method is from BC."""
-    return "\n".join(_markdown(table) for table in tables(results))
+    return "\n".join(in_markdown(table) for table in tables(results))
 
 
-def _markdown(table: Table) -> str:
+def in_markdown(table: Table) -> str:
+    """One of these tables."""
     share = f"{100 * table.task.held_out:g} %"
     splits = f"{table.splits} random split" + "s" * (table.splits != 1)
     title = f"{table.task.title}: mean ± standard error over {splits}, {share} held out."
@@ -291,7 +292,8 @@ def _row(method: str, values: PlainTable, table: PlainTable, theirs: Paper) -> H
     if theirs:
         cell = theirs.get(method, {}).get("ACC")
         texts.append(_plus_minus(*cell, 3) if cell else "")
-    remarks = _remarks(values.get("splits", table["splits"]), table["splits"], values["diverged"])
+    run = values.get("splits") or table["splits"]
+    remarks = _remarks(run, table["splits"], values["diverged"])
     head = tag("th", name_of(method) + remarks, scope="row")
     return tag("tr", head, *(tag("td", text, class_="number") for text in texts))
 

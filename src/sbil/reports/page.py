@@ -25,17 +25,16 @@ EVERY = (
 GLYPHS = {"above": "▲", "below": "▼", "no clear difference": "·"}
 
 
-def build(
-    results: Sequence[Result],
-    facts: Sequence[dict[str, Any]] | None = None,
-    matched: Sequence[clinical.Table] = (),
-) -> str:
+def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = None) -> str:
     """Return the page of results. Their order does not matter.
 
-    facts: the `cell_rows` of `labels.told_apart`, if they are known already.
-    matched: the clinical tables.
+    facts: the `cell_rows` of `labels.told_apart` of the results of environments, if they are known already.
     """
-    apart = labels.told_apart(results)
+    tables, played = clinical.apart(results)
+    matched = [table.as_json() for table in tables]
+    if not played:
+        return clinical.build(matched)
+    apart = labels.told_apart(played)
     facts, compared = facts or cell_rows(apart), sentences.comparisons(apart)
     return html.page(
         "page",
@@ -50,7 +49,7 @@ def build(
         tables=_tables(apart, facts),
         clinical=clinical.section(matched),
         clinical_link=tag("a", "Clinical", href="#clinical") if matched else Html(""),
-        commands=_commands(results),
+        commands=_commands(played),
         provenance=_provenance(apart),
     )
 

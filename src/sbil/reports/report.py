@@ -7,6 +7,7 @@ from typing import Any
 
 from sbil import files
 from sbil.errors import UserError
+from sbil.experiments import Result
 from sbil.experiments.store import read_all
 from sbil.reports import clinical, exports, page, sentences
 from sbil.reports.labels import told_apart
@@ -48,16 +49,19 @@ def report(
     """
     paths, out = list(map(Path, results)), Path(out)
     _check(paths, out, Path(figures) if figures else None)
-    matched = clinical.found(paths)
-    names = [str(table["name"]) for table in matched]
-    if matched and not any(path.is_file() or any(path.glob("*.parquet")) for path in paths):
-        files.write_text(out, clinical.build(matched))
-        return ResultsReport([out], clinical=names)
-    found = read_all(paths, episodes=False)
-    apart = told_apart(found)
+    return write(read_all(paths, episodes=False), out, Path(figures) if figures else None)
+
+
+def write(results: Sequence[Result], out: Path, figures: Path | None = None) -> ResultsReport:
+    """Write the report of results that were read. Figures show results of environments only."""
+    tables, played = clinical.apart(results)
+    names = [table.task.title for table in tables]
+    apart = told_apart(played)
     rows = cell_rows(apart)
-    files.write_text(out, page.build(found, rows, matched))
-    written = [out, *(exports.write(apart, rows, Path(figures)) if figures else [])]
+    files.write_text(out, page.build(results, rows))
+    if not apart:
+        return ResultsReport([out], clinical=names)
+    written = [out, *(exports.write(apart, rows, figures) if figures else [])]
     return ResultsReport(written, page.summary(apart), sentences.by_setting(apart), rows, names)
 
 
