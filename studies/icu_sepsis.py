@@ -21,10 +21,11 @@ import polars as pl
 import tyro
 from jaxtyping import Float
 
-from sbil.clinical.icu_sepsis import ICU_SEPSIS, Table, likeliest, record, survival, visits
+from sbil.clinical.icu_sepsis import Table, likeliest, record, survival, visits
 from sbil.dataset import capacity_for, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations
 from sbil.environments.icu_sepsis import DEATH, STATES, clinicians, tables
+from sbil.environments.icu_sepsis import ENVIRONMENT as ICU_SEPSIS
 from sbil.errors import program
 from sbil.evaluation import Policies, call, play
 from sbil.experiments import Cell, Method, Result
@@ -217,5 +218,10 @@ def run(asked: Command) -> list[Result]:
     return results
 
 
+def main() -> None:
+    """Run the study."""
+    run(tyro.cli(Command, prog="python -m studies.icu_sepsis"))
+
+
 if __name__ == "__main__":
-    program("icu_sepsis", lambda: run(tyro.cli(Command, prog="python -m studies.icu_sepsis")) and None)
+    program("icu_sepsis", main)

@@ -103,13 +103,18 @@ def asked_for(command: Command) -> "tuple[list[Known], list[Cell]]":
     from sbil.clinical import datasets
     from sbil.experiments.experiment import cells_of
 
-    names = split(command.env) if command.env is not None else []
-    known = [datasets.get(name) for name in names if name in datasets.known()]
-    others = [name for name in names if name not in datasets.known()]
-    if others or not known:
-        return known, cells_of(experiments(command, others or None))
+    known = [datasets.get(name) for name in split(command.env or "") if name in datasets.known()]
+    if environments_of(command) != []:
+        return known, cells_of(experiments(command))
     only_environments(command, known)
     return known, []
+
+
+def environments_of(command: Command) -> list[str] | None:
+    """The environments that were named: all names that are no dataset. None if nothing was named."""
+    from sbil.clinical import datasets
+
+    return None if command.env is None else [name for name in split(command.env) if name not in datasets.known()]
 
 
 def methods_of(command: Command, known: "Sequence[Known]") -> "list[list[Wanted]]":
@@ -174,18 +179,19 @@ def recorded(command: Command) -> tuple[int | None, int | None]:
     return next(iter(sizes), None), command.episodes
 
 
-def experiments(command: Command, environments: Sequence[str] | None = None) -> "list[Experiment]":
+def experiments(command: Command) -> "list[Experiment]":
     """The experiments of the protocol, narrowed and changed as asked."""
     from sbil.cli.progress import console
     from sbil.clinical import datasets
     from sbil.experiments import paper
 
+    environments = environments_of(command)
     found = {experiment.environment for experiment in paper.protocol(command.protocol)}
     for name in environments or ():
         if name not in found:
             raise unknown("environment", name, [*sorted(found), *datasets.known()])
     images = command.executor != "local" or has_gpu()
-    if not (images or environments or command.quick):
+    if environments is None and not (images or command.quick):
         left_out = ", ".join(paper.NEEDS_A_GPU)
         console.print(
             f"left out: {left_out}, which takes days without a GPU; --env runs it all the same.", highlight=False

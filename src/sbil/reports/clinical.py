@@ -13,8 +13,8 @@ from sbil.experiments import Method, Result, TableTask
 from sbil.experiments.methods import BASELINES
 from sbil.experiments.table import LEARNERS
 from sbil.reports import html, paper_numbers
-from sbil.reports.names import name_of
 from sbil.reports.html import Html, tag
+from sbil.reports.names import name_of
 from sbil.statistics import Estimate, estimate_over_splits
 
 METRICS = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}  # the paper's columns
