@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,3 +162,15 @@ SLOW = ("dsfn", "edm_robust", "tril", "value_dice", "value_dice_exact")  # compi
 def by_speed(names: Iterable[str]) -> list[Any]:
     """Algorithms as parameters of a test; those that take long to compile are for releases."""
     return [pytest.param(name, marks=[pytest.mark.release] if name in SLOW else []) for name in names]
+
+
+def durations(content: bytes) -> list[int]:
+    """How long each frame of a GIF is shown, in milliseconds."""
+    from PIL import Image
+
+    with Image.open(BytesIO(content)) as image:
+        found = []
+        for index in range(image.n_frames):
+            image.seek(index)
+            found.append(image.info["duration"])
+    return found

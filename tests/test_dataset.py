@@ -4,12 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 import probes
 from sbil.dataset import Dataset, Pool, Rows, Spec, capacity_for, make_dataset, make_pool, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
+from sbil.networks import scaling
 
 DEMONSTRATIONS = probes.demonstrations()
 
@@ -216,3 +219,81 @@ def test_strict_dtypes():
     with jax.numpy_dtype_promotion("strict"):
         used = jax.eval_shape(use, dataset, jax.random.key(0))
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(used))
+
+
+# Subsets of rows, and moments
+
+CAPACITY = 12
+where = jax.jit(Rows.where)
+rows_and_choice = st.integers(0, CAPACITY).flatmap(
+    lambda size: st.tuples(
+        st.lists(st.integers(0, 99), min_size=size, max_size=size),
+        st.lists(st.booleans(), min_size=CAPACITY, max_size=CAPACITY),
+    )
+)
+
+
+def padded(rows, fill=77):
+    indices = np.full(CAPACITY, fill, np.int32)
+    indices[: len(rows)] = rows
+    return Rows(jnp.asarray(indices), jnp.int32(len(rows)))
+
+
+@given(rows_and_choice)
+def test_where_keeps_the_chosen_rows_in_their_order(example):
+    rows, keep = example
+    kept = where(padded(rows), jnp.asarray(keep))
+    expected = [row for row, chosen in zip(rows, keep, strict=False) if chosen]
+    assert int(kept.size) == len(expected)
+    assert kept.indices.tolist() == expected + [0] * (CAPACITY - len(expected))
+    assert kept.indices.dtype == kept.size.dtype == jnp.int32
+
+
+@given(st.lists(rows_and_choice, min_size=3, max_size=3))
+def test_where_of_stacked_runs(examples):
+    runs = [(padded(rows), jnp.asarray(keep)) for rows, keep in examples]
+    stacked = jax.vmap(where)(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs))
+    for number, (rows, keep) in enumerate(runs):
+        for one, many in zip(where(rows, keep), stacked, strict=True):
+            np.testing.assert_array_equal(one, many[number])
+
+
+def poisoned(draw, capacity):
+    """A run whose padding is a step and a state of NaN that belong to no trajectory."""
+    dataset = probes.run_of(make_dataset(DEMONSTRATIONS, [np.array(draw)], capacity=capacity), 0)
+    pool, rows = dataset.pool, dataset.labelled
+    bad = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[-1:]]), pool)
+    bad = bad._replace(
+        observations=bad.observations.at[-1].set(jnp.nan), row=bad.row.at[-1].set(len(pool.observations))
+    )
+    indices = jnp.where(rows.mask, rows.indices, len(pool.row))
+    return Dataset(bad, Rows(indices, rows.size), dataset.unlabelled)
+
+
+@pytest.mark.parametrize("draw", [[0], [1], [2, 0], [3, 1, 4]])
+def test_triples_are_the_steps_of_which_the_next_is_known(draw):
+    """All but the last of a trajectory that has neither its last state nor an end; 4 ends without one."""
+    dataset = poisoned(draw, 30)
+    first = np.cumsum(DEMONSTRATIONS.lengths) - DEMONSTRATIONS.lengths
+    expected = []
+    for number in draw:
+        trajectory = DEMONSTRATIONS.trajectories[number]
+        known = len(trajectory) - (not (trajectory.has_last_observation or trajectory.terminal))
+        expected += range(first[number], first[number] + known)
+    triples = jax.jit(lambda dataset: dataset.triples)(dataset)
+    assert triples.indices[: triples.size].tolist() == expected
+    assert not triples.indices[triples.size :].any()
+
+
+@pytest.mark.parametrize("draw", [[0], [1, 5], [4, 2, 3]])
+def test_moments_are_of_the_labelled_states(draw):
+    """Not of a last state, at which nothing was decided, nor of the padding."""
+    trajectories = [DEMONSTRATIONS.trajectories[i] for i in draw]
+    states = np.concatenate([t.observations[: len(t)] for t in trajectories])
+    dataset = poisoned(draw, 30)
+    mean, deviation = jax.jit(Dataset.moments)(dataset)
+    np.testing.assert_allclose(mean, states.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(deviation, states.std(axis=0), atol=1e-6)
+    standard = scaling(dataset)(jnp.asarray(states))
+    np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(standard.std(axis=0), 1, atol=0.01)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import probes
 from sbil import devices
 from sbil.algorithms import ALGORITHMS
-from sbil.dataset import Spec, as_inputs, features_of, make_dataset, make_pool, spec_of
+from sbil.dataset import Pool, Spec, as_inputs, features_of, make_dataset, make_pool, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.demonstrations.formats import npz
 from sbil.errors import UserError
@@ -77,9 +77,9 @@ def test_the_pool_shows_what_the_demonstrations_hold(frames, thin, lengths):
     assert pool.inputs == 4 * 4 * frames
     first = np.cumsum(films.lengths) - films.lengths
     steps = jnp.asarray(first[flat.trajectory] + flat.time)
-    shown = pool.transitions(steps)
-    np.testing.assert_array_equal(shown.observation, as_inputs(jnp.asarray(flat.observation)))
-    after = np.asarray(as_inputs(jnp.asarray(flat.next_observation)))
+    shown, inputs = jax.jit(Pool.transitions)(pool, steps), jax.jit(as_inputs)
+    np.testing.assert_array_equal(shown.observation, inputs(jnp.asarray(flat.observation)))
+    after = np.asarray(inputs(jnp.asarray(flat.next_observation)))
     np.testing.assert_array_equal(np.asarray(shown.next_observation)[flat.has_next], after[flat.has_next])
 
 
@@ -147,7 +147,7 @@ def test_a_convolution_is_a_product_with_patches(stride, squares, size, channels
     )
     # A patch is squares of stride x stride pixels, row by row: the same order for the weights.
     cut = weight.reshape(squares, stride, squares, stride, channels, -1).transpose(0, 2, 1, 3, 4, 5)
-    found = patches(image, kernel) @ cut.reshape(-1, kernel.outputs)
+    found = jax.jit(lambda image: patches(image, kernel))(image) @ cut.reshape(-1, kernel.outputs)
     np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
@@ -220,11 +220,12 @@ def test_chains_of_images_are_kept_in_half_precision():
     entry = ALGORITHMS["edm"]
     config = probes.small(entry.config)
     dataset = make_dataset(FILMS, DRAWS)
-    state = entry.make(SPEC, config).init(jax.random.key(0), probes.run_of(dataset, 0))
+    algorithm = entry.make(SPEC, config)
+    state = jax.jit(algorithm.init)(jax.random.key(0), probes.run_of(dataset, 0))
     assert state.buffer.dtype == jnp.float16
     assert float(jnp.abs(state.buffer).max()) <= 1
     assert state.low.min() == state.low.max() == -1
-    after, _ = entry.make(SPEC, config).update(jax.random.key(1), state, probes.run_of(dataset, 0))
+    after, _ = jax.jit(algorithm.update)(jax.random.key(1), state, probes.run_of(dataset, 0))
     assert after.buffer.dtype == jnp.float16
     assert (after.buffer != state.buffer).any(axis=1).sum() == config.batch
 

@@ -13,10 +13,19 @@ from scipy.optimize import minimize
 
 import probes
 from sbil.algorithms import dsfn
-from sbil.algorithms.dsfn import DSFNConfig, Table, nearest_in_hull, q_learning, successor_features
+from sbil.algorithms.dsfn import (
+    DSFNConfig,
+    StepTable,
+    bounds,
+    descend,
+    discounted_weights,
+    nearest_in_hull,
+    q_learning,
+    successor_features,
+)
 from sbil.dataset import Pool, Rows, Spec, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.networks import Scaling
+from sbil.networks import MLP, Dense, Scaling
 from sbil.training import train_one
 
 STATES, ACTIONS, DISCOUNT = 4, 3, 0.8
@@ -67,7 +76,7 @@ def whole_table(features):
     visited = jnp.eye(STATES)[np.stack([STATE, LEADS_TO[pair]], axis=1).ravel()]
     pool = Pool(visited, 2 * rows, jnp.asarray(ACTION), jnp.ones(len(rows), bool), ends, 0 * rows, rows)
     nothing = Scaling(jnp.zeros(STATES), jnp.ones(STATES))
-    return Table(pool, nothing, rows, action, ends, jnp.float32(features[pair]))
+    return StepTable(pool, nothing, rows, action, ends, jnp.float32(features[pair]))
 
 
 @jax.jit
@@ -352,3 +361,42 @@ def test_the_whole_runs_on_a_separable_set():
     assert all(np.isfinite(values).all() for values in metrics.values())
     assert 0 <= min(metrics["agreement"]) <= max(metrics["agreement"]) == state.agreement <= 1
     assert algorithm.logits(state, pairs.observations).shape == (40, 2)
+
+
+def test_discounted_weights_worked_by_hand():
+    """Two trajectories and padding that looks like the second one going on; the same, every second step kept; pairs."""
+    trajectory, mask = jnp.array([4, 4, 4, 0, 0, 0]), jnp.arange(6) < 5
+    ends = jnp.array([False, False, True, False, False, True])  # the first truly ended, the second was cut
+    weights, first = discounted_weights(jnp.array([0, 1, 2, 0, 1, 0]), trajectory, ends, mask, 0.5)
+    np.testing.assert_allclose(weights, [0.5, 0.25, 0.125, 0.5, 0.5, 0])
+    assert first.tolist() == [True, False, False, True, False, False]
+    weights, _ = discounted_weights(jnp.array([1, 3, 5, 1, 3, 0]), trajectory, ends, mask, 0.5)
+    np.testing.assert_allclose(weights, [0.75, 0.1875, 0.046875, 0.75, 0.25, 0])
+    single = jnp.array([2, 0, 1]), jnp.array([True, False, True]), jnp.ones(3, bool)
+    weights, first = discounted_weights(jnp.arange(3), *single, 0.5)
+    np.testing.assert_allclose(weights, [0.5, 1, 0.5])
+    assert first.all()
+    twice, _ = discounted_weights(
+        jnp.array([0, 1, 0, 1]), jnp.zeros(4, int), jnp.zeros(4, bool), jnp.ones(4, bool), 0.5
+    )
+    np.testing.assert_allclose(twice, [0.5, 0.5, 0.5, 0.5])  # drawn twice: it starts anew
+
+
+def test_bounds_of_discounted_sums():
+    """Zero is always between them, since a sum may end; rows that are not given, and padding, are not read."""
+    values = np.array([[1.0, -2.0], [3.0, -1.0], [np.nan, np.nan]])
+    low, high = bounds(jnp.asarray(values), Rows(jnp.array([0, 1, 0, 2, 2]), jnp.int32(3)))
+    np.testing.assert_array_equal([low, high], [[0, -2], [3, 0]])
+    low, high = bounds(jnp.array([2.0, -5.0, 9.0]), Rows(jnp.array([1, 0, 2]), jnp.int32(2)))
+    assert (low, high) == (-5, 2)
+
+
+def test_the_target_follows_slowly():
+    """On a constant slope Adam walks 0.01 a step; the target stays behind by the sum of a geometric series."""
+    start, zero = MLP((Dense(jnp.zeros((1, 1)), jnp.zeros(1)),), "tanh"), jnp.zeros(1)
+    rows, config = Rows(jnp.array([0, 1]), jnp.int32(2)), DSFNConfig(learning_rate=0.01, target_rate=0.1)
+    network, last = descend(
+        jax.random.key(0), start, lambda x, target, *_: (target(zero) - x(zero)).sum(), rows, 50, 2, config
+    )
+    np.testing.assert_allclose(network(zero), 0.01 * 50, rtol=1e-5)
+    np.testing.assert_allclose(-last, 0.01 * (0.9 ** np.arange(1, 50)).sum(), rtol=1e-5)

@@ -50,7 +50,7 @@ class DSFNConfig:
     value_batch: int = setting(64, "triples per step of Q-learning", low=1)
 
 
-class Table(NamedTuple):
+class StepTable(NamedTuple):
     """The labelled steps of a run and what never changes about them: one row per step, padding included."""
 
     pool: Pool
@@ -196,7 +196,7 @@ def bounds(values: Float[Array, "rows *features"], rows: Rows) -> tuple[Array, A
 def successor_features(
     key: PRNGKeyArray,
     spec: Spec,
-    table: Table,
+    table: StepTable,
     rows: Rows,
     next_policy: Float[Array, "rows actions"],
     config: DSFNConfig,
@@ -220,7 +220,7 @@ def successor_features(
 
 
 def q_learning(
-    key: PRNGKeyArray, spec: Spec, table: Table, rows: Rows, reward: Float[Array, " rows"], config: DSFNConfig
+    key: PRNGKeyArray, spec: Spec, table: StepTable, rows: Rows, reward: Float[Array, " rows"], config: DSFNConfig
 ) -> tuple[Network, Float[Array, ""]]:
     """Return (Q, last loss): Q of the best policy for a reward, by double Q-learning on the recorded steps."""
     low, high = bounds(reward, rows)
@@ -239,11 +239,11 @@ def q_learning(
     return descend(fit, q, loss, rows, config.value_updates, config.value_batch, config)
 
 
-def make_table(dataset: Dataset, heads: Heads, scaling: Scaling, actions: int) -> Table:
+def make_table(dataset: Dataset, heads: Heads, scaling: Scaling, actions: int) -> StepTable:
     """Return the steps of a run as the networks see them."""
     pool, steps = dataset.pool, dataset.labelled.indices
     action = jax.nn.one_hot(pool.action[steps], actions)
-    table = Table(pool, scaling, steps, action, pool.terminal[steps], action)
+    table = StepTable(pool, scaling, steps, action, pool.terminal[steps], action)
     features = table.each(lambda rows: heads.features(table.state(rows)))
     return table._replace(features=jnp.concatenate([features, action], axis=-1))
 
