@@ -1,6 +1,7 @@
 """EDM with its remedies: every switch against a step worked out by hand, a closed form, or EDM itself."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -40,9 +41,16 @@ SPEC, DATASET = spec_of(DEMONSTRATIONS), make_dataset(DEMONSTRATIONS)
 KEY = jax.random.key(7)
 
 
+@partial(jax.jit, static_argnums=(0, 2))
 def run(make, config, updates=5):
-    """(state, metrics) after a few updates from one key."""
-    return jax.jit(lambda key, dataset: train_one(make(SPEC, config), updates, key, dataset))(KEY, DATASET)
+    """(state, metrics) after a few updates from one key; configs that differ in floats share a program."""
+    return train_one(make(SPEC, config), updates, KEY, DATASET)
+
+
+@jax.jit
+def update(config, key, state, dataset):
+    """One update of a state."""
+    return edm_robust(SPEC, config).update(key, state, dataset)
 
 
 def changed(**settings):
@@ -67,10 +75,10 @@ def test_weight_zero_is_behavioural_cloning(cloned, estimator):
 @pytest.mark.parametrize("metropolis", [False, True])
 def test_without_a_state_term_chains_stand_still(metropolis):
     """Nothing would hold them where energies mean something, and a run of sound cloning would count as diverged."""
-    algorithm = edm_robust(SPEC, changed(weight=0.0, step_size=100.0, restart=0.0, metropolis=metropolis))
-    state, update = algorithm.init(KEY, DATASET), jax.jit(algorithm.update)
+    config = changed(weight=0.0, step_size=100.0, restart=0.0, metropolis=metropolis)
+    state = edm_robust(SPEC, config).init(KEY, DATASET)
     for number in range(3):
-        after, metrics = update(jax.random.fold_in(KEY, number), state, DATASET)
+        after, metrics = update(config, jax.random.fold_in(KEY, number), state, DATASET)
     np.testing.assert_array_equal(after.buffer, state.buffer)
     assert all(np.isfinite(value) for value in metrics.values())
 
@@ -86,8 +94,8 @@ def test_a_separate_head_leaves_the_policy_of_cloning_alone(cloned):
 def test_with_all_switches_off_a_step_is_that_of_edms_loss(square):
     """Chains that stand still are set against the demonstrated states; the gradient is that of `edm`'s own loss."""
     config = changed(step_size=0.0, noise=1e-30, restart=0.0, square=square, weight=0.7)
-    algorithm, optimiser = edm_robust(SPEC, config), optax.adamw(config.learning_rate, weight_decay=0.0)
-    state = algorithm.init(KEY, DATASET)
+    optimiser = optax.adamw(config.learning_rate, weight_decay=0.0)
+    state = edm_robust(SPEC, config).init(KEY, DATASET)
     batch = DATASET.batch(jax.random.fold_in(KEY, 0), config.batch)
     draw, _, _ = jax.random.split(jax.random.fold_in(KEY, 2), 3)
     others = state.buffer[langevin.slots(jax.random.uniform(draw, (config.chains, 2))[:, 0], len(state.buffer))]
@@ -97,7 +105,7 @@ def test_with_all_switches_off_a_step_is_that_of_edms_loss(square):
         return policy_loss(network, batch) + 0.7 * (l_rho + square * l_rho**2)
 
     step, _ = optimiser.update(jax.grad(loss)(state.learner), optimiser.init(state.learner), state.learner)
-    ours, metrics = algorithm.update(KEY, state, DATASET)
+    ours, metrics = update(config, KEY, state, DATASET)
     assert_same(ours.learner, optax.apply_updates(state.learner, step), atol=1e-5)
     assert abs(float(metrics["energy_gap"])) > 1e-3
 
@@ -204,23 +212,23 @@ def test_the_step_of_adam_decays():
     network = edm_robust(SPEC, config).init(KEY, DATASET).network
     optimiser = optax.adamw(lambda count: 0.1 * 2.0 ** (-count / 2), weight_decay=0.5)
     state, expected = optimiser.init(network), network
-    algorithm, ours = edm_robust(SPEC, config), edm_robust(SPEC, config).init(KEY, DATASET)
+    ours = edm_robust(SPEC, config).init(KEY, DATASET)
     for number in range(3):
         key = jax.random.fold_in(KEY, number)
         batch = DATASET.batch(jax.random.fold_in(key, 0), config.batch)
         step, state = optimiser.update(jax.grad(policy_loss)(expected, batch), state, expected)
         expected = optax.apply_updates(expected, step)
-        ours, _ = algorithm.update(key, ours, DATASET)
+        ours, _ = update(config, key, ours, DATASET)
     assert_same(ours.network, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("average", [0.0, 0.75, 1.0])
 def test_the_policy_is_the_mean_of_the_iterates(average):
     """Later ones weigh more, and the network that training began with nothing."""
-    algorithm = edm_robust(SPEC, changed(average=average))
-    state, iterates = algorithm.init(KEY, DATASET), []
+    config = changed(average=average)
+    state, iterates = edm_robust(SPEC, config).init(KEY, DATASET), []
     for number in range(3):
-        state, _ = algorithm.update(jax.random.fold_in(KEY, number), state, DATASET)
+        state, _ = update(config, jax.random.fold_in(KEY, number), state, DATASET)
         iterates.append(state.learner)
     weights = average ** np.arange(2, -1, -1.0)
     mean = jax.tree.map(
@@ -268,8 +276,8 @@ def test_steps_in_units_of_the_spread_do_not_depend_on_units():
             Trajectory(t.observations * scale, t.actions, t.terminal, t.truncated) for t in DEMONSTRATIONS.trajectories
         )
         dataset = make_dataset(Demonstrations(trajectories, DEMONSTRATIONS.action_names))
-        algorithm = edm_robust(SPEC, changed(scaled=1.0, step_size=0.0, noise=0.3, restart=0.0, start="box"))
-        state = algorithm.init(KEY, dataset)
-        return np.asarray(algorithm.update(KEY, state, dataset)[0].buffer - state.buffer)
+        config = changed(scaled=1.0, step_size=0.0, noise=0.3, restart=0.0, start="box")
+        state = edm_robust(SPEC, config).init(KEY, dataset)
+        return np.asarray(update(config, KEY, state, dataset)[0].buffer - state.buffer)
 
     np.testing.assert_allclose(moved(1000.0)[:, 1], 1000 * moved(1.0)[:, 1], rtol=1e-3, atol=0.5)
