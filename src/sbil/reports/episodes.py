@@ -16,6 +16,7 @@ from sbil.errors import UserError
 from sbil.policy import Policy
 from sbil.reports import html
 from sbil.reports.html import Html, joined, tag
+from sbil.text import counted
 
 PRIVACY = "This page holds recorded values of single episodes: keep it where the data themselves may be kept."
 NUMBERS = 1_000_000  # values in a page at most, at four characters each
@@ -255,21 +256,16 @@ def _rounded(value: float, digits: int = 4) -> float | None:
 # What is said of all episodes
 
 
-def plural(count: int, word: str) -> str:
-    """ "1 episode", "5,833 episodes"."""
-    return f"{count:,} {word}" + "s" * (count != 1)
-
-
 def _counts(demonstrations: Demonstrations) -> str:
     ends = {
         "ended by themselves": sum(trajectory.terminal for trajectory in demonstrations.trajectories),
         "cut off": sum(trajectory.truncated for trajectory in demonstrations.trajectories),
     }
     counts = [
-        plural(len(demonstrations), "episode"),
-        plural(demonstrations.steps, "decision"),
-        plural(len(demonstrations.observation_names), "column"),
-        plural(len(demonstrations.action_names), "action"),
+        counted(len(demonstrations), "episode"),
+        counted(demonstrations.steps, "decision"),
+        counted(len(demonstrations.observation_names), "column"),
+        counted(len(demonstrations.action_names), "action"),
         *(f"{count:,} {what}" for what, count in ends.items() if count),
     ]
     return ", ".join(counts)
@@ -282,7 +278,7 @@ def _shown(demonstrations: Demonstrations, chosen: Demonstrations, longest: int)
         said.append(f"{len(chosen):,} of {len(demonstrations):,} episodes are in this page, evenly spaced.")
     if thinned := int((chosen.lengths > longest).sum()):
         said.append(
-            f"Of {plural(thinned, 'episode')} longer than {plural(longest, 'step')} only every k-th step is drawn; "
+            f"Of {counted(thinned, 'episode')} longer than {counted(longest, 'step')} only every k-th step is drawn; "
             "counts are over all steps."
         )
     return joined([tag("p", " ".join(said), class_="note")] if said else [])
@@ -317,7 +313,7 @@ def _lengths(lengths: np.ndarray) -> Html:
     least, most, middle = int(lengths.min()), int(lengths.max()), float(np.median(lengths))
     said = f"Shortest {least:,}, median {middle:,.0f}, longest {most:,} decisions."
     if least == most:
-        return tag("p", f"Every episode has {plural(most, 'decision')}.", class_="plainly")
+        return tag("p", f"Every episode has {counted(most, 'decision')}.", class_="plainly")
     width = max(-(-(most - least + 1) // BINS), 1)
     edges = list(range(least, most + width + 1, width))
     counts = np.histogram(lengths, edges)[0]
@@ -325,7 +321,7 @@ def _lengths(lengths: np.ndarray) -> Html:
     bars = [
         tag(
             "rect",
-            tag("title", f"{_span(first, last)}: {plural(int(count), 'episode')}"),
+            tag("title", f"{_span(first, last)}: {counted(int(count), 'episode')}"),
             x=f"{place * across:.1f}",
             y=f"{100 - 100 * count / counts.max():.1f}",
             width=f"{across * 0.9:.1f}",

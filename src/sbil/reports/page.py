@@ -17,6 +17,7 @@ from sbil.reports.html import Html, joined, tag
 from sbil.reports.names import MAIN, name_of
 from sbil.reports.page_data import beyond
 from sbil.reports.rows import aggregates, cell_rows
+from sbil.text import counted
 
 FROM_PYTHON = "From Python: sbil reproduce has no option for another seed or for every state."
 EVERY = (
@@ -72,7 +73,7 @@ def summary(results: Sequence[Result]) -> str:
         "setting": len({setting_of(result) for result in results}),
         "run": sum(len(result.cell.runs) for result in results),
     }
-    return ", ".join(f"{count:,} {name}" + "s" * (count != 1) for name, count in counts.items())
+    return ", ".join(counted(count, name) for name, count in counts.items())
 
 
 def _sentences(sentences: Iterable[str]) -> Html:
@@ -194,7 +195,7 @@ def _shown(row: dict[str, Any], draws: int) -> dict[str, tuple[str, float | None
 
 def _few(draws: int) -> str:
     """Return the number of draws in brackets if it is too small for an interval."""
-    return f" ({draws} draw{'s' * (draws != 1)})" if draws < FEWEST_DRAWS else ""
+    return f" ({counted(draws, 'draw')})" if draws < FEWEST_DRAWS else ""
 
 
 def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:

@@ -11,6 +11,7 @@ from sbil.reports import paper_numbers
 from sbil.reports.cells import grouped, is_ordinary, setting_of
 from sbil.reports.differences import FEWEST_DRAWS, differences, verdict
 from sbil.reports.names import name_of, place_of
+from sbil.text import counted
 
 FORMS = ("edm", "edm:released", "edm:paper")  # of EDM, by our names
 
@@ -84,7 +85,7 @@ def _side(rows: Sequence[dict[str, Any]], said: int) -> str:
         return f"{'clearly ' if words[0] in ('above', 'below') else ''}{words[0]} {span}"
     above, below = (_count(words.count(word)) for word in ("above", "below"))
     rest = f", too few draws to tell in {untold}" if untold else ""
-    total = f" of {_cells(len(rows))}" if len(rows) != said else ""
+    total = f" of {counted(len(rows), 'cell')}" if len(rows) != said else ""
     return f"clearly above in {above}{total}, below in {below}{rest} {span}"
 
 
@@ -110,10 +111,6 @@ def _count(number: int) -> str:
     return f"{number:,}" if number else "none"
 
 
-def _cells(number: int) -> str:
-    return f"{number:,} cell" + "s" * (number != 1)
-
-
 def _print(results: Sequence[Result]) -> str:
     """Say how many cells differ from the paper's numbers, and on which side."""
     found = [(result, printed) for result in results if (printed := paper_numbers.counterpart(result))]
@@ -128,8 +125,8 @@ def _print(results: Sequence[Result]) -> str:
     sides = f": {_count(above)} above, {_count(len(far) - above)} below" if far else ""
     lie = "lies" if len(far) == 1 else "lie"
     return (
-        f"The paper's numbers: of {_cells(len(found))} that it prints too, {_count(len(far))} {lie} more than two "
-        f"standard errors from them{sides}."
+        f"The paper's numbers: of {counted(len(found), 'cell')} that it prints too, {_count(len(far))} {lie} more than "
+        f"two standard errors from them{sides}."
     )
 
 
@@ -145,7 +142,7 @@ def _ranking(results: Sequence[Result]) -> str:
                     best = max(others)
                     won.setdefault(form, []).append((means[form] > best) - (means[form] < best))
     parts = [
-        f"{name_of(form)} is first in {_count(places.count(1))} of {_cells(len(places))}, "
+        f"{name_of(form)} is first in {_count(places.count(1))} of {counted(len(places), 'cell')}, "
         f"tied in {_count(places.count(0))}"
         for form, places in won.items()
     ]

@@ -20,6 +20,7 @@ from sbil.reports.differences import few_draws
 from sbil.reports.names import name_of, place_of
 from sbil.reports.rows import aggregates
 from sbil.statistics import Estimate, estimate
+from sbil.text import markdown_table
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
@@ -50,10 +51,11 @@ def json_text(value: Any) -> str:
 
 def short(value: Estimate) -> str:
     """Write an estimate as 0.812 [0.745, 0.871]; a single run has no interval."""
-    return _bracketed(value.mean, value.low, value.high)
+    return bracketed(value.mean, value.low, value.high)
 
 
-def _bracketed(value: float, low: float, high: float, form: str = ".3f") -> str:
+def bracketed(value: float, low: float, high: float, form: str = ".3f") -> str:
+    """Write a value with its interval as +0.049 [+0.012, +0.090]; without an interval if it is NaN."""
     return f"{value:{form}}" if math.isnan(low) else f"{value:{form}} [{low:{form}}, {high:{form}}]"
 
 
@@ -117,7 +119,7 @@ def markdown(results: Sequence[Result], cell_text: Any = with_error) -> str:
     for setting, here in _by_setting(results):
         header, lines = grid(here, cell_text)
         note = _note(here) if cell_text is with_interval else ""
-        parts.append(f"**{setting}**\n\n" + _markdown(header, lines) + note)
+        parts.append(f"**{setting}**\n\n" + markdown_table([header, *lines]) + note)
     return "\n".join(parts)
 
 
@@ -138,13 +140,13 @@ def aggregate_markdown(
     parts = []
     for group in dict.fromkeys(row["group"] for row in rows):
         lines = [_aggregate_line(row) for row in rows if row["group"] == group]
-        parts.append(f"**{group}**\n\n" + _markdown(header, lines) + _note(groups[group]))
+        parts.append(f"**{group}**\n\n" + markdown_table([header, *lines]) + _note(groups[group]))
     return "\n".join(parts)
 
 
 def _aggregate_line(row: dict[str, Any]) -> list[str]:
     def text(name: str, form: str = ".3f") -> str:
-        return _bracketed(row[name], row[f"{name}_low"], row[f"{name}_high"], form)
+        return bracketed(row[name], row[f"{name}_low"], row[f"{name}_high"], form)
 
     diverged = f" ({row['diverged']} of {row['runs']} runs diverged)" if row["diverged"] else ""
     line = [name_of(row["method"]), str(row["cells"]), text("iqm") + diverged, text("mean")]
@@ -156,11 +158,6 @@ def _aggregate_line(row: dict[str, Any]) -> list[str]:
 
 def _by_setting(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
     return list(grouped(ordinary(results), setting_of).items())
-
-
-def _markdown(header: list[str], lines: list[list[str]]) -> str:
-    table = [header, ["---"] * len(header), *lines]
-    return "".join("| " + " | ".join(line) + " |\n" for line in table)
 
 
 def latex(results: Sequence[Result]) -> str:
