@@ -1,4 +1,4 @@
-"""What people bring: trajectories of recorded decisions, read, checked, thinned, drawn and split."""
+"""The data that people bring: trajectories of recorded decisions; reading, checks, thinning, draws and splits."""
 
 from sbil.demonstrations.checking import Check, ColumnFacts, EpisodeFacts, check
 from sbil.demonstrations.formats.npz import save

@@ -14,7 +14,7 @@ from sbil.errors import UserError
 
 
 def listed_in(path: str | Path) -> list[str]:
-    """The first cell of each line of a file; the first line may be a heading: the name of the column."""
+    """Return the first cell of each line of a file. The first line may be the name of the column."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline="") as file:
             return [row[0].strip() for row in csv.reader(file) if row and row[0].strip()]
@@ -28,9 +28,9 @@ def listed_in(path: str | Path) -> list[str]:
 def without(
     batches: Iterator[Batch], episode: str | None, names: Sequence[str], gone: dict[str, int] | None = None
 ) -> Iterator[Batch]:
-    """The batches without the rows of these episodes; an episode that is not in the table is refused at the end.
+    """Yield the batches without the rows of these episodes. Refuse, at the end, episodes that the table does not have.
 
-    gone: receives the counts of what was left out.
+    gone: receives the counts of rows that were left out.
     """
     if episode is None:
         raise UserError("episodes are excluded by name, and these data have none; name their column (--episode).")

@@ -1,4 +1,4 @@
-"""Which column has which role, guessed by its name and by what it holds."""
+"""Guess the role of each column by its name and its cells."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sbil.demonstrations.roles import words_in
 from sbil.demonstrations.rules import is_fraction
 from sbil.demonstrations.table import Batch
 
-FEW = 50  # an action has at most so many different values
-# The words in the names of columns of each role, the likeliest first. The roles are guessed in this order.
+FEW = 50  # the largest number of different actions
+# Words in the names of columns of each role, the most likely first. The roles are guessed in this order.
 WORDS = {
     "action": "action treatment treat decision choice label target act class y a",
     "episode": "episode stay icustay trajectory traj admission hadm encounter visit session case patient subject id",
@@ -21,11 +21,11 @@ WORDS = {
     "terminal": "terminal terminated done ended end last",
     "group": "patient subject person user",
 }
-ONLY_TERMINAL = "terminal terminated"  # where a table has `truncated`, `done` often means either end
+ONLY_TERMINAL = "terminal terminated"  # if a table has `truncated`, `done` often means either end
 
 
 def guess(said: Mapping[str, str | None], batch: Batch) -> dict[str, str | None]:
-    """The roles that a person gave; for each other role the column whose name and cells fit best, if there is one."""
+    """Return the roles that a person gave, and for each other role the column that fits best, if any."""
     found = dict(said)
     for role, words in WORDS.items():
         if found[role] is None:
@@ -39,7 +39,7 @@ def guess(said: Mapping[str, str | None], batch: Batch) -> dict[str, str | None]
 
 
 def _called(words: str, names: Sequence[str]) -> Iterator[str]:
-    """The columns with one of these words in their names; for each word, names of few words come first."""
+    """Return the columns with one of these words in their names; for each word, short names come first."""
     parts = {name: words_in(name) for name in names}
     for word in words.split():
         yield from sorted((name for name in names if word in parts[name]), key=lambda name: len(parts[name]))

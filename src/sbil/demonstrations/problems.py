@@ -16,7 +16,7 @@ ORDER: tuple[Severity, ...] = ("stops", "harms", "note")
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing about a table: it stops training, it harms what is learned, or it is good to know."""
+    """One problem of a table: it stops training, it harms training, or it is good to know."""
 
     rule: str  # the name of the function that found it, in words
     severity: Severity
@@ -29,7 +29,7 @@ class Problem:
     count: int | None = None  # how many cells or rows
     noun: str = "cell"  # what `count` counts
     elsewhere: str = ""  # the counts of other columns, for a reader who sees this problem only
-    mended: bool = False  # the command that `check` offers mends it
+    mended: bool = False  # whether the command that `check` prints corrects it
 
     @property
     def where(self) -> str:
@@ -38,7 +38,7 @@ class Problem:
 
     @property
     def what(self) -> str:
-        """The message, how many cells or rows it is about, and the first of them."""
+        """Return the message, the number of its cells or rows, and the first of them."""
         facts = [] if self.count is None else [counted(self.count, self.noun)]
         if self.file is not None:
             facts.append(f"first in {Path(self.file).name}, {self.numbering} {self.row}")

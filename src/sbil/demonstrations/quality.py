@@ -27,7 +27,7 @@ class Look(NamedTuple):
     guessed: tuple[str, ...]
     columns: tuple[ColumnFacts, ...]
     survey: Survey
-    read: Gathered | None  # None where the roles contradict one another
+    read: Gathered | None  # None if the roles contradict each other
     lengths: np.ndarray | None  # [episodes] rows
 
     @property
@@ -98,7 +98,7 @@ def single_rows(look: Look) -> Iterator[Problem]:
 
 
 def out_of_order(look: Look) -> Iterator[Problem]:
-    """Rows of an episode that stand before an earlier one, or apart from one another."""
+    """Rows of an episode that are not in the order of time, or not together."""
     episode = look.codes("episode")
     if episode is None or look.read is None:
         return
@@ -108,10 +108,10 @@ def out_of_order(look: Look) -> Iterator[Problem]:
         time, ranked = look.read.time[order], episode[order]
         late = int(((time[1:] < time[:-1]) & (ranked[1:] == ranked[:-1])).sum())
     if late:
-        message, remedy = "rows are not in the order of their times", "nothing: they are sorted when they are read"
+        message, remedy = "rows are not in the order of their times", "do nothing: reading sorts them"
         yield Problem("out of order", "note", message, remedy, look.roles["time"], count=late, noun="row")
     elif int((np.diff(episode) != 0).sum()) + 1 > len(np.unique(episode)):
-        message, remedy = "the rows of an episode are not together", "nothing: they are grouped when they are read"
+        message, remedy = "the rows of an episode are not together", "do nothing: reading groups them"
         yield Problem("rows apart", "note", message, remedy, look.roles["episode"])
 
 
@@ -126,7 +126,7 @@ def copies(look: Look) -> Iterator[Problem]:
         count, first = found
         place = look.read.at(first) if look.read else {}
         message = "rows are the same as an earlier row in every column"
-        # Equal states may follow one another in an episode, and no split tears an episode apart.
+        # Equal states may follow each other in an episode, and no split divides an episode.
         together = look.roles["episode"]
         harm = "they count twice" if together else "copies leak into the held-out part"
         remedy = f"if they are copies remove them: {harm}"
@@ -144,7 +144,7 @@ def sentinels(look: Look) -> Iterator[Problem]:
 
 
 def coarse(look: Look) -> Iterator[Problem]:
-    """Numbers that float32 cannot tell apart."""
+    """Numbers that float32 cannot distinguish."""
     for column in look.columns:
         if column.role == "observation" and column.type != "text" and look.survey.tallies[column.name].coarse:
             message = "varies by less than float32 can tell at its size"
@@ -196,7 +196,7 @@ def constant(look: Look) -> Iterator[Problem]:
 
 
 def left_out(look: Look) -> Iterator[Problem]:
-    """Columns that are not observed: text, and what became known only after the decision."""
+    """Columns that are not observed: text, and values that became known only after the decision."""
     for column in look.columns:
         if column.role != "left out" or column.missing == look.rows:
             continue

@@ -1,4 +1,4 @@
-"""A process of its own that parses tables: a file that crashes, hangs or swells it does not take the caller along.
+"""The process that parses tables: a file that crashes it, hangs it or fills its memory does not harm the caller.
 
 The caller writes `request.json` into a temporary folder and starts the process. The process imports no JAX and limits
 its own memory. It leaves arrays and `result.json` in the folder. Data frames are parsed in the caller's own process.
@@ -27,9 +27,9 @@ from sbil.demonstrations.table import Table
 from sbil.errors import UserError
 
 COMMAND = ["-c", "from sbil.demonstrations.reader_process import main; main()"]
-MEMORY = 8 << 30  # bytes of address space, beside what maps the files themselves
+MEMORY = 8 << 30  # bytes of address space, in addition to the mapped files
 OUT_OF_MEMORY = 77  # exit status
-THREADS = 8  # of the process; more take address space and save little
+THREADS = 8  # of the process; more take address space and save little time
 
 
 # The caller's side
@@ -37,7 +37,7 @@ THREADS = 8  # of the process; more take address space and save little
 
 @contextmanager
 def asked(source: Any, request: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Put a request about a table; yields the folder of arrays and the result, for as long as the block lasts."""
+    """Ask about a table; yield the folder of arrays and the result while the block runs."""
     folder = Path(tempfile.mkdtemp(prefix="sbil-read-"))
     try:
         if isinstance(source, str | Path):
@@ -72,7 +72,7 @@ def _about_frame(frame: Any, request: dict[str, Any], folder: Path) -> dict[str,
 
 
 def elsewhere(request: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Have another process answer; whatever becomes of it, the caller gets a result or one line."""
+    """Let another process answer. The caller gets a result or a one-line error in every case."""
     (folder / "request.json").write_text(json.dumps(request))
     package = Path(__file__).parents[2]
     environment = {
@@ -109,7 +109,7 @@ def _result(folder: Path, status: int, name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer the request in the folder that is the first argument; a mistake of the user is a result as well."""
+    """Answer the request in the folder that is the first argument; a mistake of the user is a result too."""
     folder = Path(sys.argv[1])
     request = json.loads((folder / "request.json").read_bytes())
     limit_memory(MEMORY + 8 * sum(Path(path).stat().st_size for path in request["files"] if Path(path).is_file()))
@@ -150,7 +150,7 @@ def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, An
 
 
 def limit_memory(size: int) -> None:
-    """Let this process take at most `size` bytes of address space, where the system can limit it."""
+    """Let this process take at most `size` bytes of address space, if the system can limit it."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -1,7 +1,7 @@
 """What the columns of a table mean: which columns are the episode, the time and the action, and what is observed.
 
-A schema is made when a table is read, or given. It travels with the demonstrations into the policy that is trained on
-them, and turns later tables into the same numbers in the same order. It is written as JSON: in a file of its own
+A schema is made when a table is read, or given. The demonstrations carry it into the policy that is trained on
+them. It turns later tables into the same numbers in the same order. It is written as JSON: in a file of its own
 (`--schema`), and inside policy.json.
 """
 
@@ -37,7 +37,7 @@ class Column:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the numbers that the column becomes, with their unit."""
+        """Return the names of the column's numbers, with their unit."""
         if self.kind == "one-hot":
             return tuple(f"{self.name}={level}" for level in self.levels)
         return (f"{self.name} [{self.unit}]" if self.unit else self.name,)
@@ -52,10 +52,10 @@ class Schema:
     actions: tuple[str, ...] = ()  # the actions by number; empty until a table was read
     episode: str | None = None  # without, every row is an episode of its own
     time: str | None = None  # without, the rows of an episode are in order
-    terminal: str | None = None  # 1 or true where the process itself ended with that row
+    terminal: str | None = None  # 1 or true in the row with which the process itself ended
     group: str | None = None  # what a split keeps together, for example the patient of several stays
     missing: Missing = "refuse"
-    truncated: str | None = None  # 1 or true where the recording was cut although the process went on
+    truncated: str | None = None  # 1 or true in the row with which the recording was cut although the process went on
 
     def __post_init__(self) -> None:
         twice = _repeated(name for name in self.roles.values() if name)
@@ -90,7 +90,7 @@ class Schema:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Every column to read where decisions were recorded."""
+        """Return every column that is read from a table with decisions."""
         roles = [name for name in self.roles.values() if name]
         return tuple(dict.fromkeys([*roles, *(column.name for column in self.columns)]))
 
@@ -98,7 +98,7 @@ class Schema:
         """As plain values."""
         roles = {role: name for role, name in self.roles.items() if name or role != "truncated"}
         return {
-            **roles,  # without `truncated` where there is none, as before sbil knew it
+            **roles,  # without `truncated` if it is not set: older versions did not know it
             "missing": self.missing,
             "actions": list(self.actions),
             "columns": [
@@ -109,7 +109,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, content: Any) -> Schema:
-        """From plain values, checked; the name of a column alone is a column of numbers."""
+        """Check plain values and return the schema; the name of a column alone means a column of numbers."""
         if not isinstance(content, Mapping):
             raise UserError("a schema is a JSON object with 'action' and 'columns'.")
         known = (*ROLES, "missing", "actions", "columns")
@@ -132,7 +132,7 @@ class Schema:
         """Read a schema file."""
         try:
             content = json.loads(Path(path).read_bytes())
-            json.dumps(content, ensure_ascii=False).encode()  # half a character is JSON and no text
+            json.dumps(content, ensure_ascii=False).encode()  # half a character is valid JSON but not text
             return cls.from_json(content)
         except OSError as error:
             raise UserError(f"{path}: the schema cannot be read ({error.strerror or error}).") from None

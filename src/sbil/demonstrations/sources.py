@@ -1,4 +1,4 @@
-"""From a path to the files of a table, and to one table of the rows of all of them."""
+"""Find the files of a table, and read them as one table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK = 1 << 22  # bytes that are hashed at a time
 
 
 def files_of(source: str | Path) -> list[Path]:
-    """The files of a table: one file, those of a folder, or those that match a glob; in the order of their names."""
+    """Return the files of a table by name: one file, the files of a folder, or the files that match a glob."""
     path = Path(source)
     if path.is_dir():
         found = [p for p in sorted(path.iterdir()) if formats.is_table(p) and not p.name.startswith((".", "_"))]
@@ -36,7 +36,7 @@ def files_of(source: str | Path) -> list[Path]:
         return [_single(path)]
     kinds = sorted({format_.name for p in found if (format_ := formats.of_file(p))})
     if len(kinds) > 1:
-        raise UserError(f"{source}: both {' and '.join(kinds)} files are there; name one kind, as in '{path}/*.csv'.")
+        raise UserError(f"{source}: it holds both {' and '.join(kinds)} files; name one kind, as in '{path}/*.csv'.")
     return found
 
 
@@ -51,7 +51,7 @@ def _single(path: Path) -> Path:
 
 
 def table_of(paths: Sequence[Path]) -> Table:
-    """One table of the rows of several files with the same columns, one file after the other."""
+    """Return one table with the rows of several files with the same columns, file by file."""
     with _named(paths[0]):
         first = _opened(paths[0])
 
@@ -68,7 +68,7 @@ def table_of(paths: Sequence[Path]) -> Table:
 
 
 def sha256(paths: Sequence[Path]) -> str:
-    """The hash of the content of the files, one after the other."""
+    """Return the hash of the content of the files, file by file."""
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
@@ -79,7 +79,7 @@ def sha256(paths: Sequence[Path]) -> str:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Whatever goes wrong while a file is read becomes one line that begins with its name."""
+    """Turn every error while a file is read into one line that begins with its name."""
     try:
         yield
     except UserError as error:

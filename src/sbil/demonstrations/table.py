@@ -1,4 +1,4 @@
-"""A table: named columns whose rows are read batch by batch, each row with the number that a person finds it by."""
+"""A table: named columns with rows that are read batch by batch. Each row keeps its number in the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     numbering: str = "row"  # what `rows` counts: "line" or "row"
 
     def at(self, index: int | np.integer) -> dict[str, Any]:
-        """Where a row stands, for a problem."""
+        """Return the place of a row, for a problem."""
         return {"file": self.name, "row": int(self.rows[index]), "numbering": self.numbering}
 
 
@@ -57,7 +57,7 @@ def of_frame(frame: pl.LazyFrame, name: str, description: str) -> Table:
 
 
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of columns; refuses a column without a name and two columns with one name."""
+    """Return the names of columns. Refuse a column without a name, and two columns with the same name."""
     for place, name in enumerate(names, 1):
         if not name:
             raise UserError(

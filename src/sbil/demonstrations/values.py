@@ -1,4 +1,4 @@
-"""Cells become values: numbers, names, times and flags. Whole numbers never pass through a float."""
+"""Convert cells to values: numbers, names, times and flags. Whole numbers never become floats on the way."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sbil.demonstrations.schema import LARGEST
 MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "?")
 TRUE, FALSE = ("1", "true", "yes"), ("0", "false", "no")
 WHOLE = re.compile(r"-?(0|[1-9]\d{0,299})")  # Python reads no whole number of thousands of digits
-# A number however it is written: point or comma, with or without marks between the thousands.
+# A number in any notation: point or comma, with or without marks between the thousands.
 NUMERAL = r"^\s*[+-]?(?:(?:\d+|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?\s*$"
-# Timestamps with a blank for the T and a zone for the Z; the first that fits all of the first batch is kept.
+# Timestamps, with a blank for the T and a zone for the Z. The first format that fits the whole first batch is kept.
 FORMATS = (
     "%Y-%m-%d",
     *(f"%Y-%m-%d {clock}{zone}" for zone in ("", "%#z") for clock in ("%H:%M:%S%.f", "%H:%M")),
@@ -25,7 +25,7 @@ FORMATS = (
 
 
 class Values(NamedTuple):
-    """The values of the cells of a column, and which cells hold none."""
+    """The values of the cells of a column, and which cells have no value."""
 
     values: np.ndarray
     missing: np.ndarray  # [n]
@@ -51,7 +51,7 @@ def has_no_text(column: pl.Series) -> bool:
 
 
 def numbers(column: pl.Series, decimal: str = ".") -> Values:
-    """Cells as float64 numbers."""
+    """Convert cells to float64 numbers."""
     if is_text(column):
         return _parsed(column.cast(pl.String), decimal)
     if not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
@@ -80,7 +80,7 @@ def _parsed(column: pl.Series, decimal: str) -> Values:
 
 
 def foreign(column: pl.Series, wrong: np.ndarray) -> np.ndarray:
-    """[n] which of the wrong cells are numbers with another decimal sign or with thousands separators."""
+    """[n] whether a wrong cell is a number with another decimal sign or with thousands separators."""
     found = _no(len(column))
     if wrong.any() and is_text(column):
         places = np.flatnonzero(wrong)
@@ -89,7 +89,7 @@ def foreign(column: pl.Series, wrong: np.ndarray) -> np.ndarray:
 
 
 def unnamed(column: pl.Series, missing: np.ndarray, known: Collection[str] = ()) -> np.ndarray:
-    """[n] which of the cells without a number have no name either, by the rule of `label`."""
+    """[n] whether a cell without a number has no name either, by the rule of `label`."""
     if not (missing.any() and is_text(column)):
         return missing
     places = np.flatnonzero(missing)
@@ -108,9 +108,9 @@ def _checked(values: np.ndarray, missing: np.ndarray) -> Values:
 
 
 def label(cell: str | None, decimal: str = ".", known: Collection[str] = ()) -> str | None:
-    """A cell as a name, without blanks around it; a whole number loses its fraction (2.0 is 2). None if it is missing.
+    """Return a cell as a name without blanks around it, or None if it is missing; 2.0 becomes 2.
 
-    "none" is a name: the treatment that was withheld. So is every name that a schema lists.
+    "none" is a name, because no treatment is a decision too. So is every name that a schema lists.
     """
     text = (cell or "").strip()
     if text.lower() in MISSING and text.lower() != "none" and text not in known:
@@ -120,7 +120,7 @@ def label(cell: str | None, decimal: str = ".", known: Collection[str] = ()) -> 
 
 
 class Levels:
-    """The different names in a column, numbered in the order of their first row."""
+    """The distinct names of a column, numbered in the order of their first rows."""
 
     def __init__(self, column: str, most: int | None = None, known: Collection[str] = ()) -> None:
         self.column, self.most, self.known = column, most, known
@@ -128,11 +128,11 @@ class Levels:
 
     @property
     def too_many(self) -> bool:
-        """Whether there are more names than allowed; from then on no name is told from another."""
+        """Whether there are more names than allowed; further names are then no longer distinguished."""
         return self.most is not None and len(self.index) > self.most
 
     def codes(self, column: pl.Series, decimal: str) -> np.ndarray:
-        """[n] the number of each cell's name, -1 where it is missing."""
+        """[n] the number of each cell's name; -1 if the cell is missing."""
         if self.too_many:
             return np.zeros(len(column), np.int32)
         texts = column.cast(pl.String)
@@ -148,17 +148,17 @@ class Levels:
         return list(self.index)
 
     def in_order(self) -> list[str]:
-        """Sorted: numbers by size, other names by the alphabet."""
+        """Return the names in order: numbers by size, other names by the alphabet."""
         return in_order(self.index)
 
     def ranks(self, levels: list[str]) -> np.ndarray:
-        """[names] the place of each name in `levels`, -1 where it is not there."""
+        """[names] the place of each name in `levels`, or -1 without one."""
         place = {name: rank for rank, name in enumerate(levels)}
         return np.array([place.get(name, -1) for name in self.index], np.int32)
 
 
 def in_order(names: dict[str, int] | list[str]) -> list[str]:
-    """Names sorted: numbers by size, other names by the alphabet."""
+    """Sort names: numbers by size, other names by the alphabet."""
     if all(WHOLE.fullmatch(name) for name in names):
         return sorted(names, key=int)
     try:
@@ -168,7 +168,7 @@ def in_order(names: dict[str, int] | list[str]) -> list[str]:
 
 
 class Times:
-    """The times in a column: whole numbers, numbers, or timestamps; all of one kind."""
+    """The times in a column, all of one kind: whole numbers, numbers, or timestamps."""
 
     def __init__(self, column: str) -> None:
         self.column = column
@@ -176,7 +176,7 @@ class Times:
         self.parts: list[np.ndarray] = []
 
     def add(self, column: pl.Series, decimal: str) -> Values:
-        """Keep a batch; says which cells are missing and which are no times."""
+        """Keep a batch; return which cells are missing and which are not times."""
         values, kind = self._read(column, decimal)
         if kind and self.kind and kind != self.kind:
             if {kind, self.kind} != {"whole", "number"}:
@@ -188,7 +188,7 @@ class Times:
 
     @property
     def inexact(self) -> bool:
-        """Whether fractions stand beside whole numbers that a float would round."""
+        """Whether the column has fractions and also whole numbers that a float would round."""
         return self.kind == "number" and any(p.dtype == np.int64 and (np.abs(p) > 2**53).any() for p in self.parts)
 
     def all(self) -> np.ndarray:
@@ -229,13 +229,13 @@ class Times:
 
 
 def _plain(whole: pl.Series, missing: np.ndarray, wrong: np.ndarray | None = None) -> Values:
-    """Whole numbers; 0 stands where there is none."""
+    """Return whole numbers, with 0 for cells without one."""
     no = _no(len(whole))
     return Values(whole.fill_null(0).to_numpy(), missing, no if wrong is None else wrong, no)
 
 
 def _finite(values: Values) -> Values:
-    """Times: infinite ones are wrong, large ones are not."""
+    """Read times: infinite times are wrong, large ones are not."""
     return values._replace(wrong=values.wrong | np.isinf(values.values), huge=_no(len(values.values)))
 
 
@@ -245,7 +245,7 @@ def _stamped(cells: pl.Series, form: str, missing: np.ndarray) -> tuple[Values, 
 
 
 def flags(column: pl.Series, decimal: str = ".") -> Values:
-    """Cells as 0 or 1: numbers, booleans, or yes and no in words."""
+    """Convert cells to 0 or 1: numbers, booleans, or words for yes and no."""
     no = _no(len(column))
     if has_no_text(column):
         return Values(np.zeros(len(column), np.int8), no, ~no, no)

@@ -18,19 +18,19 @@ from sbil.demonstrations.trajectory import Demonstrations
 
 
 def never(source: Any) -> bool:
-    """No source is recognised by anything but the ending of its name."""
+    """Recognise no source: a format is known by the ending of a name only."""
     return False
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format gives either a table, whose columns a person explains, or demonstrations, which explain themselves.
+    """A format gives either a table, with columns that a person explains, or demonstrations, which need no explanation.
 
-    name: what messages call it.
+    name: its name in messages.
     endings: how the names of its files end, in lower case and with the dot.
     table: opens one file as a table. The reader process calls it, so that a damaged file harms nobody.
     demonstrations: reads a whole source.
-    recognises: whether a source that is no file with such an ending has this format: a folder, a prefix, an object.
+    recognises: whether another source has this format, for example a folder, a prefix or an object.
     """
 
     name: str
@@ -48,13 +48,13 @@ def every() -> tuple[Format, ...]:
 
 
 def of_file(path: Path) -> Format | None:
-    """The format that the ending of a file's name says."""
+    """Return the format of the ending of a file's name."""
     name = path.name.lower()
     return next((format_ for format_ in every() if format_.endings and name.endswith(format_.endings)), None)
 
 
 def of(source: Any) -> Format | None:
-    """The format of a source; None for a folder or a glob of tables, and for what nobody knows."""
+    """Return the format of a source; None for a folder or a glob of tables, and for unknown sources."""
     recognised = next((format_ for format_ in every() if format_.recognises(source)), None)
     return recognised or (of_file(Path(source)) if isinstance(source, str | Path) else None)
 

@@ -1,7 +1,7 @@
 """Text with one line per row: CSV, with any of four delimiters, in any of the usual encodings, also gzipped.
 
 The structure is checked before Polars splits the cells: every row has as many cells as the header, and every quote is
-closed. The cells stay text. A file may be large: no more than a few blocks are held at once.
+closed. The cells stay text. A file may be large, so only a few blocks are held at once.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _blocks(path: Path, dialect: Dialect) -> Iterator[bytes]:
 
 
 def _last_end(block: bytes) -> int:
-    """Where the last whole row ends: after the last newline that is in no quotes."""
+    """Return the end of the last whole row: after the last newline outside quotes."""
     if b'"' not in block:
         return block.rfind(b"\n") + 1
     text = np.frombuffer(block, np.uint8)
@@ -86,7 +86,7 @@ def _last_end(block: bytes) -> int:
 
 
 def _quoted(text: np.ndarray) -> np.ndarray:
-    """[n] whether each byte stands in quotes: after an odd number of them."""
+    """[n] whether each byte is inside quotes: after an odd number of them."""
     inside: np.ndarray = np.cumsum(text == ord('"'), dtype=np.int32) % 2 == 1
     return inside
 
@@ -99,9 +99,11 @@ def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError:
-            # So far nothing but ASCII was there, which Latin-1 shares.
+            # So far there was only ASCII, which Latin-1 shares.
             if encoding != "utf-8" or not plain or encoding_of(block) != "cp1252":
-                raise UserError(f"not all of the text is {encoding}; after line {line} it is something else.") from None
+                raise UserError(
+                    f"not all of the text is {encoding}; after line {line} it has another encoding."
+                ) from None
             encoding, decoder = "cp1252", codecs.getincrementaldecoder("cp1252")()
             text = decoder.decode(block)
         plain = plain and text.isascii()
@@ -120,7 +122,7 @@ def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
 
 
 def _header(block: bytes, dialect: Dialect) -> tuple[tuple[str, ...], int]:
-    """The names of the columns, and where the header ends."""
+    """Return the names of the columns, and the end of the header."""
     start = len(block) - len(block.lstrip(b"\n"))
     text = np.frombuffer(block, np.uint8)
     ends = np.flatnonzero((text == ord("\n")) & ~_quoted(text))
@@ -168,7 +170,7 @@ def _split(block: bytes, delimiter: str, names: tuple[str, ...], line: int) -> t
         quote_char='"' if quotes else None,
     )
     if frame.shape != (len(lines), len(names)):
-        raise UserError(f"the rows from line {line} could not be told apart; save the table again.")
+        raise UserError(f"the rows from line {line} could not be separated; save the table again.")
     return frame, lines
 
 
