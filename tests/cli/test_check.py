@@ -70,7 +70,7 @@ def test_check_in_a_pipe_cuts_nothing(tmp_path, capsys):
     assert f"next: sbil train edm --data {data}" in text
     assert "filled with the mean of the column" in text
     run("check", changed(data, tmp_path / "stops.csv", "age", "old"), *ROLES)
-    assert "mend what stops first, then: sbil train edm" in capsys.readouterr().out
+    assert "correct what stops first, then: sbil train edm" in capsys.readouterr().out
 
 
 def test_gaps_after_training_without_any(tmp_path, capsys):
@@ -85,3 +85,14 @@ def test_gaps_after_training_without_any(tmp_path, capsys):
     assert answered(capsys, "evaluate", out, "--data", gaps, "--missing", "mean")["steps"] == 96
     words = ("predict", out, "--data", gaps, "--out", tmp_path / "gaps decided.csv", "--missing", "mean")
     assert answered(capsys, *words)["rows"] == 96
+
+
+def test_columns_that_became_known_later_are_said(tmp_path, capsys):
+    """check says why they are left out, and so do the lines after training."""
+    lines = [[*row, i % 5] for i, row in enumerate(rows(gap=False))]
+    data = written(tmp_path / "rewards.csv", lines, (*NAMES, "reward"))
+    run("check", data, *ROLES)
+    text = capsys.readouterr().out
+    assert "note: column 'reward': looks like a reward: left out; name it with --observations to use it" in text
+    run("train", "bc", "--data", data, *ROLES, "--updates", "2", "--out", tmp_path / "policy")
+    assert "observed: patient, pulse, age; left out: reward (looks like a reward)" in capsys.readouterr().out

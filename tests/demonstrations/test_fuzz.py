@@ -86,12 +86,19 @@ def faults(found: dict[int, dict[str, Any]]) -> list[tuple[int, str, str, str]]:
     return [entry for entry in calls if entry[3].startswith("FAULT")]
 
 
-def test_malformed_inputs_are_read_or_refused_in_one_line(tmp_path):
-    found, fatal = tried(tmp_path, 0, COUNT)
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What became of the inputs in the driver's own process, those that ended it, and their folder."""
+    folder = tmp_path_factory.mktemp("inputs")
+    return (*tried(folder, 0, COUNT), folder)
+
+
+def test_malformed_inputs_are_read_or_refused_in_one_line(outcomes):
+    found, fatal, folder = outcomes
     for number in fatal:  # as a person would meet it: the reader is a process of its own
-        again, lost = tried(tmp_path, number, number + 1, "--real")
+        again, lost = tried(folder, number, number + 1, "--real")
         assert not lost, f"input {number} ({found[number]['kind']}) ends the process or hangs"
-        found |= again
+        found = found | again
     assert faults(found) == []
     assert len(found) == COUNT
     first = [(of["kind"], next(iter(of["calls"].values())) == "read") for of in found.values()]
@@ -103,12 +110,12 @@ def test_malformed_inputs_are_read_or_refused_in_one_line(tmp_path):
         assert {kind for kind, _ in first} == {"csv", "parquet", "npz", "schema", "policy"}
 
 
-def test_the_real_reader_says_the_same(tmp_path):
-    """The inputs above are read in the driver's own process; a few are read as people do, by a child."""
-    here, _ = tried(tmp_path, 0, 3)
-    there, fatal = tried(tmp_path, 0, 3, "--real")
+def test_the_real_reader_says_the_same(outcomes):
+    """The inputs above are read in the driver's own process; a few are read as people do, by the reader process."""
+    found, _, folder = outcomes
+    there, fatal = tried(folder, 0, 3, "--real")
     assert fatal == []
-    assert there == here
+    assert there == {number: found[number] for number in range(3)}
 
 
 def test_the_driver_sees_faults():

@@ -1,4 +1,4 @@
-"""sbil check: a table of decisions -> what is in it, what is wrong with it and how to mend it."""
+"""sbil check: what a table of decisions holds, what is wrong with it, and how to correct it."""
 
 import json
 import shlex
@@ -32,12 +32,10 @@ class Command(ColumnOptions):
 
 
 def run(command: Command) -> None:
-    """Look, and print what was found with the problems last, the most harmful first."""
+    """Look, and print what was found; the problems come last, the worst first."""
     from sbil.demonstrations import check
-    from sbil.demonstrations.excluding import listed_in
 
-    names = listed_in(command.exclude) if command.exclude else []
-    found = check(command.data, schema=command.schema, exclude=names, **command.roles())
+    found = check(command.data, **command.columns())
     if command.exclude:
         found = replace(found, command=f"{found.command} --exclude {shlex.quote(str(command.exclude))}")
     if command.json:
@@ -47,13 +45,13 @@ def run(command: Command) -> None:
 
 
 def show(found: "Check") -> None:
-    """The table of columns, the decisions, the episodes, the problems, and what to type next."""
+    """Print the table of columns, the decisions, the episodes, the problems, and what to type next."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table as Grid
 
-    # A file or a pipe has no width: nothing is cut there.
+    # A file or a pipe has no width, so that no line is cut.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
     console.print(
         f"{escape(found.source)}: {found.rows:,} rows, {len(found.columns)} columns ({escape(found.description)})"
@@ -74,7 +72,7 @@ def show(found: "Check") -> None:
         )
     if not found.problems:
         console.print("no problem was found")
-    lead = "mend what stops first, then" if found.blocked else "next"
+    lead = "correct what stops first, then" if found.blocked else "next"
     console.print(f"{lead}: {escape(found.command)}", soft_wrap=True)
 
 

@@ -50,7 +50,7 @@ class ColumnOptions:
         return {role: getattr(self, role) for role in ROLES if getattr(self, role)}
 
     def columns(self) -> dict[str, Any]:
-        """What was said, as keywords of `sbil.read`."""
+        """What the person said, as keywords of `sbil.read`."""
         from sbil.demonstrations.excluding import listed_in
 
         given = self.roles()
@@ -64,7 +64,7 @@ class ColumnOptions:
 def load(data: str, table: ColumnOptions, schema: Any = None) -> "Demonstrations":
     """The demonstrations in a file, folder, glob or Minari dataset.
 
-    schema: that of a policy, where the table is to be read as the one it was trained on.
+    schema: the schema of a policy, to read the table like the one that the policy was trained on.
     """
     from sbil import demonstrations
 
@@ -72,11 +72,11 @@ def load(data: str, table: ColumnOptions, schema: Any = None) -> "Demonstrations
 
 
 def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:
-    """Say which columns were observed, which were not, and what became of missing values, by a table's provenance."""
+    """Print which columns were observed, which were left out, and what became of missing values."""
     if "rows in file" not in made:
         return
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    left = made.get("left out columns") or []
+    left = [_left_out(name) for name in made.get("left out columns") or []]
     print(f"observed: {shown}" + (f"; left out: {', '.join(left[:SHOWN])}" if left else ""))
     dropped = made.get("rows in file", 0) - made.get("rows", 0)
     if dropped:
@@ -84,8 +84,16 @@ def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:
     tell_filled(made.get("filled values") or {})
 
 
+def _left_out(name: str) -> str:
+    """A column that is not observed; says why, if its name does."""
+    from sbil.demonstrations.roles import consequence
+
+    what = consequence(name)
+    return f"{name} (looks like {what})" if what else name
+
+
 def tell_filled(filled: Mapping[str, int]) -> None:
-    """Say how many missing values were filled in, by column."""
+    """Print how many missing values were filled in, by column."""
     if filled:
         words = ", ".join(f"{name} {count:,}" for name, count in list(filled.items())[:SHOWN])
         print(f"{sum(filled.values()):,} missing values were filled in ({words})")

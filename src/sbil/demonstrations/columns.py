@@ -157,7 +157,7 @@ class Gathering:
         for name, levels in self.levels.items():
             cells = batch.frame[name]
             if values.has_no_text(cells):
-                self._checked(rules.OF_NAMES, name, values.NOTHING, batch)
+                self.problems.add(rules.of_cells(rules.OF_NAMES, Seen(name, cells, values.NOTHING, batch)))
                 found[name] = np.zeros(len(cells), np.int32)
             else:
                 found[name] = levels.codes(cells, batch.decimal)
@@ -166,7 +166,8 @@ class Gathering:
         return found
 
     def _checked(self, of: tuple[rules.CellRule, ...], name: str, read: values.Values, batch: Batch) -> values.Values:
-        self.problems.add(rules.of_cells(of, Seen(name, batch.frame[name], read, batch)))
+        if read.wrong.any() or read.huge.any():
+            self.problems.add(rules.of_cells(of, Seen(name, batch.frame[name], read, batch)))
         return read
 
     def _count(self, gone: dict[str, np.ndarray]) -> None:

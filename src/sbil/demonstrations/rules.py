@@ -201,19 +201,20 @@ def fractions(read: Gathered, schema: Schema) -> Found:
     if schema.actions or not schema.action or read.levels[schema.action].too_many:
         return
     wrong = [number for number, name in enumerate(read.levels[schema.action].names) if is_fraction(name)]
-    message = "the action is a number with a fraction; actions are a few choices: whole numbers or words"
-    mask = np.isin(read.codes[schema.action], wrong)
-    yield read.problem("fraction", mask, message, "cut a dose into ranges first", schema.action)
+    if wrong:
+        message = "the action is a number with a fraction; actions are a few choices: whole numbers or words"
+        mask = np.isin(read.codes[schema.action], wrong)
+        yield read.problem("fraction", mask, message, "cut a dose into ranges first", schema.action)
 
 
 def unknown_names(read: Gathered, schema: Schema) -> Found:
     """Actions, and levels of categories, that the schema does not list."""
     for column, known in {**schema.levels, schema.action: schema.actions}.items():
-        if known and column in read.levels:
-            what = "action" if column == schema.action else "level"
-            ranks, codes = read.levels[column].ranks(list(known)), np.asarray(read.codes[column])
-            strange = (codes >= 0) & np.append(ranks < 0, False)[codes]
-            name = read.levels[column].names[codes[np.argmax(strange)]] if strange.any() else ""
+        levels = read.levels.get(column)
+        if known and levels and not levels.index.keys() <= set(known):
+            what, codes = "action" if column == schema.action else "level", np.asarray(read.codes[column])
+            strange = (codes >= 0) & (levels.ranks(list(known)) < 0)[codes]
+            name = levels.names[codes[np.argmax(strange)]]
             message = f"the {what} '{name[:60]}' is not in the schema; it has {listed(known)}"
             remedy = "correct the table, or train again on data that has it"
             yield read.problem("unknown name", strange, message, remedy, column)
