@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import probes
 import sbil
-from sbil.algorithms import ALGORITHMS, BCConfig, EDMConfig, bc, candidates, configure, parse_words
+from sbil.algorithms import ALGORITHMS, BCConfig, EDMConfig, bc
 from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
@@ -173,53 +173,6 @@ def test_every_algorithm_can_be_selected(name):
     assert np.isfinite(found.losses).all()
     if floats:
         assert (found.losses[:, 0] != found.losses[:, 1]).any()
-
-
-def test_candidates_are_named_by_what_is_particular():
-    found = candidates("bc", "default", {"weight_decay": [0, 1], "batch": 16, "hidden": [(8,), (4, 4)]})
-    assert list(found) == [
-        "weight_decay=0+hidden=8",
-        "weight_decay=0+hidden=4x4",
-        "weight_decay=1+hidden=8",
-        "weight_decay=1+hidden=4x4",
-    ]
-    assert found["weight_decay=1+hidden=4x4"] == BCConfig(weight_decay=1.0, batch=16, hidden=(4, 4))
-    assert list(candidates("bc")) == [""]
-    with pytest.raises(UserError, match="'weight_decay'"):
-        candidates("bc", "default", {"weight_decay": [0, "x"]})
-    with pytest.raises(UserError, match=r"'weight_decay'.*empty list"):
-        candidates("bc", "default", {"weight_decay": []})
-
-
-def test_settings_are_values_of_their_types():
-    words = ("weight_decay=0/.1/1e-5", "batch=16", "hidden=8/4x4")
-    settings = parse_words("bc", words)
-    assert settings == {"weight_decay": [0.0, 0.1, 1e-5], "batch": 16, "hidden": [(8,), (4, 4)]}
-    assert list(candidates("bc", "default", settings))[2:] == [
-        "weight_decay=0.1+hidden=8",
-        "weight_decay=0.1+hidden=4x4",
-        "weight_decay=1e-05+hidden=8",
-        "weight_decay=1e-05+hidden=4x4",
-    ]
-    assert parse_words("value_dice", ("straight_through=true",)) == {"straight_through": True}
-    assert list(candidates("value_dice", "default", {"straight_through": [True, False]})) == [
-        "straight_through=true",
-        "straight_through=false",
-    ]
-    assert configure("bc", "default", {"weight_decay": np.float64(1), "batch": np.int64(3)}) == BCConfig(
-        weight_decay=1.0, batch=3
-    )
-    assert isinstance(configure("bc", "default", {"weight_decay": 1}).weight_decay, float)
-    with pytest.raises(UserError, match="'weight_decay'"):
-        candidates("bc", "default", parse_words("bc", ("weight_decay=0/x",)))
-    with pytest.raises(UserError, match="unknown setting of BC 'weigth_decay'"):
-        parse_words("bc", ("weigth_decay=1",))
-    with pytest.raises(UserError, match="unknown setting of BC 'weigth_decay'"):
-        configure("bc", "default", {"weigth_decay": 1})
-    with pytest.raises(UserError, match="weight_decay is given more than once"):
-        parse_words("bc", ("weight_decay=0/1", "weight_decay=3"))
-    with pytest.raises(UserError, match="name=value"):
-        parse_words("bc", ("weight_decay",))
 
 
 def test_fit_records_what_it_chose():

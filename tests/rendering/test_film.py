@@ -129,3 +129,10 @@ def test_a_policy_is_watched_beside_a_demonstrator():
     assert made.content.startswith(b"GIF89a")
     with pytest.raises(UserError, match="--alone"):
         rendering.watch(policy, "Acrobot-v1", against="ppo", alone=True)
+
+
+def test_an_environment_that_gymnasium_does_not_know_is_refused():
+    with pytest.raises(UserError, match="ICU-Sepsis-v2 cannot be filmed"):
+        film.make_film(
+            Environment("ICU-Sepsis-v2", LANDER.spec, 10, (), ()), [film.Player("", Stub(LANDER.spec))], 0, 5.0
+        )

@@ -61,7 +61,7 @@ def check() -> None:
     tables()
 
 
-class Steps(NamedTuple):
+class StepTables(NamedTuple):
     """The transitions as sums along the states. Most actions at a state share a row, and each row is kept once."""
 
     row: Int[np.ndarray, "states actions"]
@@ -70,12 +70,12 @@ class Steps(NamedTuple):
 
 
 @cache
-def steps() -> Steps:
+def steps() -> StepTables:
     """The tables in the form in which they are played."""
     read, rows = tables(), dict[bytes, int]()
     number = [[rows.setdefault(row.tobytes(), len(rows)) for row in leads] for leads in read.transition]
     different = np.frombuffer(b"".join(rows), read.transition.dtype).reshape(-1, STATES)
-    return Steps(np.array(number, np.int32), _sums(different), _sums(read.start))
+    return StepTables(np.array(number, np.int32), _sums(different), _sums(read.start))
 
 
 def _sums(probabilities: np.ndarray) -> np.ndarray:

@@ -118,6 +118,8 @@ class _Gymnasium:
             self.env = gymnasium.make(name, render_mode="rgb_array") if filming else lockstep.make(name)
         except gymnasium.error.DependencyNotInstalled as error:
             raise _missing(name, error) from None
+        except gymnasium.error.UnregisteredEnv:
+            raise UserError(f"{name} cannot be filmed: it is not registered with gymnasium, which draws it.") from None
         except TypeError:
             raise UserError(f"{name} cannot be filmed: it takes no render_mode.") from None
         self.rate = float(self.env.metadata.get("render_fps", 30))

@@ -17,7 +17,7 @@ from sbil import files
 from sbil.clinical.cohort import Cohort, must_be_free, write
 from sbil.clinical.mimic3 import flow as chart
 from sbil.clinical.mimic3.database import Database, Progress, check, identifier, text
-from sbil.clinical.mimic3.source import Rows, SourceFile, find, official_rows, rows_of, rule, rules_digest
+from sbil.clinical.mimic3.source import OfficialRows, SourceFile, find, official_rows, rows_of, rule, rules_digest
 from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError, unknown
 from sbil.version import __version__
@@ -121,7 +121,7 @@ def _read_all(
     return {"edition": edition or "incomplete or changed", "files": listed}
 
 
-def _check_rows(table: SourceFile, rows: int, official: Rows) -> None:
+def _check_rows(table: SourceFile, rows: int, official: OfficialRows) -> None:
     if rows not in official:
         demo = f" (its demo {official.demo:,})" if official.demo else ""
         raise UserError(

@@ -32,7 +32,7 @@ class SourceFile(NamedTuple):
         return self.path.stat().st_size
 
 
-class Rows(NamedTuple):
+class OfficialRows(NamedTuple):
     """How many rows a table has in the two editions; None if we do not know."""
 
     full: int
@@ -61,10 +61,10 @@ def needed() -> dict[str, tuple[str, ...]]:
     return {row["table"]: tuple(row["columns"].split()) for row in rows_of("tables.csv") if row["columns"]}
 
 
-def official_rows() -> dict[str, Rows]:
+def official_rows() -> dict[str, OfficialRows]:
     """The rows of every table of MIMIC-III v1.4 and of its demo."""
     return {
-        row["table"]: Rows(int(row["rows"]), int(row["rows_of_demo"]) if row["rows_of_demo"] else None)
+        row["table"]: OfficialRows(int(row["rows"]), int(row["rows_of_demo"]) if row["rows_of_demo"] else None)
         for row in rows_of("tables.csv")
     }
 
