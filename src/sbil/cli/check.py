@@ -23,7 +23,7 @@ WORDS = {"stops": "[red]stops[/]", "harms": "[yellow]harms[/]", "note": "note"}
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ColumnOptions):
-    """Look through a table before anything is trained on it. Roles of columns that are not given are guessed."""
+    """Look through a table before training. Roles of columns that you do not give are guessed."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""

@@ -20,7 +20,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True)
 class Mimic3:
-    """MIMIC-III v1.4 as its official CSV or CSV.GZ files: one decision a day and ICU stay (docs/clinical.md)."""
+    """MIMIC-III v1.4 as its official CSV or CSV.GZ files: one decision per day of an ICU stay (docs/clinical.md)."""
 
     source: Path
     """The folder with the files."""
@@ -29,15 +29,15 @@ class Mimic3:
     actions: Literal[2, 4] = 4
     """4: none, antibiotics, ventilation or both. 2: ventilation or not."""
     state: Literal["today", "before"] = "today"
-    """What a decision rests on: today and yesterday, as in the paper, or the two days before."""
+    """The days of the state: today and yesterday, as in the paper, or the two days before the decision."""
     work: Path | None = None
-    """Keep what was read of each table here for other runs (default: beside --out, until it is written)."""
+    """Folder that keeps what was read of each table for other runs (default: beside --out, until --out is written)."""
     memory: str = "2GB"
     """Limit on the memory of the database."""
     threads: int | None = None
     """Processor cores to use (default: all)."""
     accept_incomplete: bool = False
-    """Go on where a table has not the official number of rows."""
+    """Continue if a table does not have the official number of rows."""
     overwrite: bool = False
     """Replace the files if they exist."""
     json: bool = False
@@ -46,14 +46,14 @@ class Mimic3:
 
 @dataclass(frozen=True)
 class PhysioNet2012:
-    """The PhysioNet/CinC Challenge 2012: one decision on ventilation a window of hours (docs/clinical.md)."""
+    """The PhysioNet/CinC Challenge 2012: one decision on ventilation per window of hours (docs/clinical.md)."""
 
     source: tuple[Path, ...]
     """Archives of records (set-a.tar.gz), or folders of them."""
     out: Path
     """The table to write (Parquet); its schema and the flow chart are written beside it."""
     window_hours: int = 4
-    """Hours a window; they must divide 48."""
+    """Hours of a window; the number must divide 48."""
     with_previous: bool = False
     """Show the action of the window before as part of the state."""
     overwrite: bool = False
@@ -75,13 +75,13 @@ def run(command: Mimic3 | PhysioNet2012) -> None:
         return
     print(cohort)
     schema = cohort.path.with_suffix(".schema.json")
-    print(f"\nwrote {cohort.path} and beside it its schema and the flow chart")
+    print(f"\nwrote {cohort.path} and, beside it, its schema and the flow chart")
     print(f"next: sbil train edm --data {cohort.path} --schema {schema} --out policy/")
 
 
 @contextmanager
 def reading() -> Iterator[Callable[[str, float, int | None], None]]:
-    """A bar that is told what is read; where there is no terminal, a line for each table that is read."""
+    """Yield a function that shows what is read: a bar on a terminal, elsewhere one line per table."""
     from sbil.cli.progress import bar, console
 
     started: dict[str, float] = {}

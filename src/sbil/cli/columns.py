@@ -28,9 +28,9 @@ class ColumnOptions:
     observations: tuple[str, ...] = ()
     """The columns that are observed (default: every other column of numbers, but no reward, return or next state)."""
     terminal: str | None = None
-    """The column that is 1 or true where the process itself ended with a row."""
+    """The column that is 1 or true in the row with which the process itself ended."""
     truncated: str | None = None
-    """The column that is 1 or true where the recording was cut with a row although the process went on."""
+    """The column that is 1 or true in the row with which the recording was cut although the process went on."""
     group: str | None = None
     """The column of what a split keeps together, for example the patient of several stays."""
     categories: tuple[str, ...] = ()
@@ -38,15 +38,15 @@ class ColumnOptions:
     one_hot: tuple[str, ...] = ()
     """Columns of text or codes that become 0 or 1 per value."""
     missing: Literal["refuse", "mean", "last", "drop"] | None = None
-    """What to do where a value is missing: refuse (default), fill in the mean of the column, fill in the last value of
-    the episode (or the mean where there is none before), or drop the row."""
+    """What to do if a value is missing: refuse (default), fill in the mean of the column, fill in the last value of the
+    episode (or the mean if there is no earlier value), or drop the row."""
     schema: Path | None = None
     """A JSON file that says all of this."""
     exclude: Path | None = None
     """A file with the episodes to leave out, one per line, as `sbil view` saves it."""
 
     def roles(self) -> dict[str, Any]:
-        """What the person said, by role."""
+        """Return the given columns by role."""
         return {role: getattr(self, role) for role in ROLES if getattr(self, role)}
 
     def columns(self) -> dict[str, Any]:
