@@ -140,6 +140,15 @@ def test_truncated_is_guessed_by_its_name():
     assert check(ends(done=[0, 1, 0, 1])).roles["terminal"] == "done"
 
 
+def test_what_a_person_observes_is_no_end_and_no_action():
+    """It was guessed for the end once, and then it could not be observed."""
+    table = ends(done=[0, 1, 0, 1])
+    found = check(table, observations=["x", "done"])
+    assert found.roles["terminal"] is None
+    assert not found.blocked
+    assert read(table, **ENDS, observations=["x", "done"]).observation_names == ("x", "done")
+
+
 # ---- what became known after the decision
 
 

@@ -117,6 +117,7 @@ class Gathering:
         self.missing: dict[str, int] = {}
         self.firsts: dict[str, int] = {}
         self.files: list[tuple[int, Batch]] = []
+        self.latest: dict[str, values.Values] = {}  # the numbers of the last batch, where they are not kept
         self.totals, self.known = np.zeros(len(self.numeric)), np.zeros(len(self.numeric), np.int64)
 
     def add(self, batch: Batch) -> dict[str, np.ndarray]:
@@ -144,6 +145,8 @@ class Gathering:
         for name, place in self.numeric.items():
             read = self._checked(rules.OF_NUMBERS, name, values.numbers(batch.frame[name], batch.decimal), batch)
             gone[name] = read.missing
+            if not self.keep_numbers:
+                self.latest[name] = read
             self.known[place] += len(read.missing) - int(read.missing.sum())
             with np.errstate(over="ignore", invalid="ignore"):  # a problem says already what is too large
                 block[:, place] = read.values

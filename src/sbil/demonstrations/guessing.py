@@ -24,12 +24,16 @@ WORDS = {
 ONLY_TERMINAL = "terminal terminated"  # if a table has `truncated`, `done` often means either end
 
 
-def guess(said: Mapping[str, str | None], batch: Batch) -> dict[str, str | None]:
-    """Return the roles that a person gave, and for each other role the column that fits best, if any."""
+def guess(said: Mapping[str, str | None], batch: Batch, observed: Sequence[str]) -> dict[str, str | None]:
+    """The roles that a person gave; for each other role the column whose name and cells fit best, if there is one.
+
+    observed: the columns that a person names as observations, which can be neither the action nor an end.
+    """
     found = dict(said)
     for role, words in WORDS.items():
         if found[role] is None:
             taken = {name for name in found.values() if name}
+            taken |= {*observed} if role in ("action", "terminal", "truncated") else set()
             free = [name for name in batch.frame.columns if name not in taken]
             words = ONLY_TERMINAL if role == "terminal" and found["truncated"] else words
             found[role] = next((name for name in _called(words, free) if _fits(role, name, batch)), None)

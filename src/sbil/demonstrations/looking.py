@@ -32,14 +32,15 @@ def look(table: Table, roles: Roles, folder: Path, exclude: Sequence[str] = ()) 
     said = {role: roles.said(role) for role in ROLES}
     for role, name in said.items():
         require(name, table.names, role)
-    found = guess(said, first)
+    found = guess(said, first, roles.observed)
     problems = Problems(raising=False)
     numeric = {name: looks_numeric(first, name) for name in table.names}
     schema = _planned(roles, found, numeric, problems)
     survey = Survey(table.names, found, _known(roles, found["action"]))
     gathering = Gathering(schema, wanted(schema), folder, problems, keep_numbers=False) if schema else None
     for batch in without(batches, found["episode"], exclude) if exclude else batches:
-        survey.add(batch, gathering.add(batch) if gathering else {})
+        codes = gathering.add(batch) if gathering else {}
+        survey.add(batch, codes, gathering.latest if gathering else {})
     read = gathering.finish() if gathering else None
     if read and schema:
         _judge(read, schema, problems)

@@ -48,6 +48,12 @@ class Roles:
         return name
 
     @property
+    def observed(self) -> list[str]:
+        """The columns that a person or the schema names as observations."""
+        columns = self.schema.columns if self.schema and not self.observations else ()
+        return [*self.observations, *self.categories, *self.one_hot, *(column.name for column in columns)]
+
+    @property
     def rule(self) -> Missing:
         """What to do where a value is missing."""
         return self.missing or (self.schema.missing if self.schema else "refuse")

@@ -34,10 +34,10 @@ class Tally:
         self.plain_low, self.plain_high = np.inf, -np.inf  # without sentinels
         self.whole = True
 
-    def add(self, batch: Batch) -> None:
-        """Count a batch."""
+    def add(self, batch: Batch, read: values.Values | None) -> None:
+        """Count a batch; `read` are its numbers, if they were read already."""
         column = batch.frame[self.name]
-        read = values.numbers(column, batch.decimal)
+        read = read or values.numbers(column, batch.decimal)
         self.rows += len(column)
         self.missing += int(read.missing.sum())
         self.unnamed += int(values.unnamed(column, read.missing, self.known_names).sum())
@@ -220,11 +220,11 @@ class Survey:
         self.identifiers = Identifiers(free if self.episode else [])
         self.copies = None if roles["time"] else Copies()  # two rows at one time are a problem of their own
 
-    def add(self, batch: Batch, codes: Mapping[str, np.ndarray]) -> None:
-        """Count a batch; `codes` are the numbers of its names, by column."""
+    def add(self, batch: Batch, codes: Mapping[str, np.ndarray], numbers: Mapping[str, values.Values]) -> None:
+        """Count a batch; `codes` and `numbers` are what reading made of its columns."""
         self.rows += len(batch.rows)
         for tally in self.tallies.values():
-            tally.add(batch)
+            tally.add(batch, numbers.get(tally.name))
         if self.episode and self.episode in codes:
             self.identifiers.add(batch.frame, codes[self.episode])
         if self.copies:

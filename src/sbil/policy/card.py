@@ -118,7 +118,7 @@ def _data(policy: Policy) -> str:
         },
     }
     if policy.schema:
-        roles = {role: getattr(policy.schema, role) for role in ("episode", "time", "terminal", "group")}
+        roles = {role: getattr(policy.schema, role) for role in ("episode", "time", "terminal", "truncated", "group")}
         facts |= {f"column of {role}": name for role, name in roles.items()}
         facts["missing values"] = policy.schema.missing
     return _listed({key: value for key, value in facts.items() if value is not None})
