@@ -51,9 +51,9 @@ class Command:
     data: MIMIC-III-2a, MIMIC-III-4a, PhysioNet-2012, PhysioNet-2012-with-previous, all with --source, and ICU-Sepsis
     (docs/clinical.md)."""
     source: tuple[Path, ...] = ()
-    """Where clinical data lie: the folder of MIMIC-III's files, or the archives of PhysioNet 2012."""
+    """The clinical data: the folder of MIMIC-III's files, or the archives of PhysioNet 2012."""
     accept_incomplete: bool = False
-    """Go on if a table of MIMIC-III does not have the official number of rows; the result is marked."""
+    """Continue if a table of MIMIC-III does not have the official number of rows; the result is marked."""
     algorithms: str | None = None
     """Methods, separated by commas."""
     sizes: str | None = None
@@ -63,7 +63,7 @@ class Command:
     thin: int | None = None
     """Keep every k-th step of each trajectory."""
     unlabelled: str | None = None
-    """Numbers of further trajectories of which only the states are shown, separated by commas."""
+    """Numbers of further trajectories that give only their states, separated by commas."""
     draws: int | None = None
     """Draws of demonstrations; for clinical data, random splits by patient (dsfn@2 among the methods: the first 2)."""
     seeds: int | None = None
@@ -73,7 +73,7 @@ class Command:
     episodes: int | None = None
     """Live episodes of each finished policy."""
     executor: Literal["local", "ray"] = "local"
-    """Where cells are run: in this process on all its devices, or on a Ray cluster."""
+    """Run cells in this process on all its devices (local), or on a Ray cluster."""
     address: str | None = None
     """The Ray cluster to send cells to (auto: the one that runs here); without, Ray is started for this call."""
     json: bool = False
@@ -161,7 +161,7 @@ def check_source(command: Command, known: "Sequence[Known]") -> None:
 
 
 def only_environments(command: Command, known: "Sequence[Known]") -> None:
-    """Refuse what clinical data have nothing to do with, and would leave out without a word."""
+    """Refuse options that have no effect on clinical data."""
     plain = Command(command.out)
     names = ["protocol", "quick", "demonstrators", "thin", "unlabelled", "seeds"]
     if all(one.source for one in known):
@@ -225,7 +225,7 @@ def has_gpu() -> bool:
 
 
 def executor(command: Command) -> "Execute | None":
-    """Where the cells are run; None: in this process."""
+    """Return how the cells are run; None means in this process."""
     if command.executor == "ray":
         from sbil.experiments.on_ray import on_ray
 

@@ -5,13 +5,13 @@ released: as its authors' code runs them. Demonstrators act by drawing from PPO'
 paper: as its text says. A greedy DQN demonstrates CartPole, PPO Acrobot; nothing is thinned.
 
 LunarLander and BeamRider are the same in both: PPO, greedy in the first (the same mean as sampled, half its spread) and
-sampled in the second (greedy games repeat each other), nothing thinned. BeamRider has 3 runs a cell and 20 games a run:
-BC, RCAL and EDM.
+sampled in the second (greedy games repeat each other), without thinning. BeamRider has 3 runs per cell, 20 games per
+run: BC, RCAL and EDM.
 
 Both compare every method of the paper's table, EDM in its three forms (our default, the loss as printed, the settings
 of the authors' code) and BC with weight decay, the control that the paper lacks. Then comes the paper's semi-supervised
 figure: one trajectory of pairs, and the states of 1 to 7 more. The paper has it for CartPole; here Acrobot and
-LunarLander (100 episodes a run) have it too.
+LunarLander (100 episodes per run) have it too.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ NEEDS_A_GPU = ("BeamRiderNoFrameskip-v4",)
 
 
 def protocol(name: str, quick: bool = False) -> tuple[Experiment, ...]:
-    """The experiments of a protocol; quick: 6 runs a cell, two sizes, not DSFN's hours; of BeamRider just BC."""
+    """Return the experiments of a protocol. quick: 6 runs per cell, two sizes, fast methods; on BeamRider BC only."""
     if name not in PROTOCOLS:
         raise unknown("protocol", name, PROTOCOLS)
     return tuple(map(_quick, PROTOCOLS[name])) if quick else PROTOCOLS[name]
