@@ -259,13 +259,13 @@ def test_a_profile_by_hand():
 @given(cells, cells)
 def test_profiles_fall_from_one_to_zero(first, second):
     levels = np.linspace(-126, 126, 50)
-    for curve in profile([first, second[:1]], levels):
+    found = profile([first, second[:1]], levels)
+    for curve in found:
         assert curve[0] == pytest.approx(1)
         assert curve[-1] == pytest.approx(0)
         assert (np.diff(curve) <= 1e-12).all()
-    share = profile([first, second[:1]], levels).share
-    cells = [*first, second[0]]
-    np.testing.assert_allclose(share, np.mean([(cell[..., None] > levels).mean(axis=(0, 1)) for cell in cells], axis=0))
+    shares = [(cell[..., None] > levels).mean(axis=(0, 1)) for cell in [*first, second[0]]]
+    np.testing.assert_allclose(found.share, np.mean(shares, axis=0))
 
 
 def test_what_cannot_be_resampled_has_no_interval():
