@@ -76,6 +76,10 @@ def test_it_is_shown(tmp_path, capsys):
 """
 
 
+def test_there_is_a_page_for_each_kind():
+    assert [page.stem for page in PAGES] == sorted(SHOWN)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_adds_a_thing_with_two_files(page, tmp_path):
     files = dict(BLOCK.findall(page.read_text("utf-8")))
@@ -83,7 +87,7 @@ def test_a_page_adds_a_thing_with_two_files(page, tmp_path):
     assert (source.split("/")[0], test.split("/")[0]) == ("src", "tests")
     assert not (ROOT / source).exists(), f"{source} is there already"
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "BeamRider*"))
-    new = {**files, "tests/test_shown.py": SHOWING + indent(dedent(SHOWN.get(page.stem, "")), "    ")}
+    new = {**files, "tests/test_shown.py": SHOWING + indent(dedent(SHOWN[page.stem]), "    ")}
     tests = ["tests/test_shown.py", test]
     if source.startswith("src/sbil/algorithms"):
         tests.append(CONTRACT)
