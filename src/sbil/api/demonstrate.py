@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -80,23 +80,3 @@ def _shipped(environment: str, name: str | None, mode: str | None) -> tuple[str,
     mode = mode or ("sampled" if "sampled" in shipped.get(name, ()) else "greedy")
     environments.scale(environment, name, mode)  # refuses one that is not there
     return name, mode
-
-
-class Shipped(NamedTuple):
-    """A demonstrator that ships, and its return: the mean, and the standard deviation over episodes."""
-
-    environment: str
-    demonstrator: str
-    mode: str
-    mean: float
-    deviation: float
-
-
-def shipped() -> list[Shipped]:
-    """Every demonstrator that ships."""
-    return [
-        Shipped(environment, name, mode, found["mean"], found["sd"])
-        for environment, measured in environments.returns().items()
-        for name, modes in measured["demonstrators"].items()
-        for mode, found in modes.items()
-    ]

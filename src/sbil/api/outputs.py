@@ -13,17 +13,12 @@ def must_be_free(option: str, out: Path, overwrite: bool, inputs: Iterable[Any] 
     """Refuse a file that exists, unless `overwrite`; refuse one of `inputs`, or a part of a policy, in any case."""
     if out.is_dir():
         raise UserError(f"{option} {out} is a folder; name a file to write.")
-    must_not_be_read(option, out, inputs)
+    if out.exists() and any(file.samefile(out) for file in files_of(inputs)):
+        raise UserError(f"{option} {out} is also an input file and is not replaced; choose another {option}.")
     if is_part(out):
         raise UserError(f"{option} {out} is part of the policy in {out.parent} and is not replaced; choose another.")
     if out.exists() and not overwrite:
         raise UserError(f"{out} exists already; choose another {option}, or replace it with --overwrite.")
-
-
-def must_not_be_read(option: str, out: Path, inputs: Iterable[Any]) -> None:
-    """Refuse a file that is also read, under any name, because it would be lost."""
-    if out.exists() and any(file.samefile(out) for file in files_of(inputs)):
-        raise UserError(f"{option} {out} is also an input file and is not replaced; choose another {option}.")
 
 
 def folder_must_be_free(option: str, out: Path, overwrite: bool, inputs: Iterable[Any] = ()) -> None:

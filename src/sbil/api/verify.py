@@ -98,16 +98,9 @@ def _recipe(policy: Policy, name: str) -> Recipe:
         value: Any = made.get(entry)
         if type(value) is not kind or (least is not None and not least <= value <= LARGEST):
             raise UserError(f"{name} does not say how it was trained ('{entry}'), so it cannot be trained again.")
-    return Recipe(
-        algorithm=made["algorithm"],
-        candidates={"": restored(made["algorithm"], made["settings"])},
-        updates=made["updates"],
-        preset=made["preset"],
-        seed=made["seed"],
-        thin=made["thin"],
-        thin_offset=made["thin_offset"],
-        standardise=made["standardised"],
-    )
+    same = {name: made[name] for name in ("algorithm", "updates", "preset", "seed", "thin", "thin_offset")}
+    candidates = {"": restored(made["algorithm"], made["settings"])}
+    return Recipe(candidates=candidates, standardise=made["standardised"], **same)
 
 
 def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> Parts:

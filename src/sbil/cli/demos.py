@@ -96,12 +96,12 @@ def run(command: Collect | Import | Export | None) -> None:
 
 def listed() -> None:
     """Every demonstrator that ships, with its return."""
-    from sbil.api.demonstrate import shipped
+    from sbil import environments
 
-    for one in shipped():
-        print(
-            f"{one.environment:24} {one.demonstrator:4} {one.mode:8} return {one.mean:.1f} ± {one.deviation:.1f} (sd)"
-        )
+    for environment, measured in environments.returns().items():
+        for name, modes in measured["demonstrators"].items():
+            for mode, found in modes.items():
+                print(f"{environment:24} {name:4} {mode:8} return {found['mean']:.1f} ± {found['sd']:.1f} (sd)")
 
 
 def bring(command: Import) -> None:

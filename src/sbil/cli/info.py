@@ -1,6 +1,7 @@
 """sbil info: versions and devices, for bug reports."""
 
 import json
+import platform
 from dataclasses import dataclass
 
 EXAMPLES = (
@@ -19,7 +20,16 @@ class Command:
 
 def run(command: Command) -> None:
     """Print."""
-    from sbil.api.info import info
+    import jax
 
-    facts = info()
+    from sbil import devices
+    from sbil.provenance import commit, versions
+
+    facts = {
+        **versions(),
+        "commit": commit() or "not known",
+        "system": platform.platform(),
+        "platform": jax.default_backend(),
+        "devices": f"{', '.join(sorted({device.device_kind for device in jax.devices()}))} x {devices.count()}",
+    }
     print(json.dumps(facts) if command.json else "\n".join(f"{name:16} {value}" for name, value in facts.items()))
