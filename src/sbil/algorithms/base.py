@@ -41,9 +41,7 @@ class Algorithm(NamedTuple):
 class Entry(NamedTuple):
     """What the package knows about an algorithm. The algorithm's file holds it as ENTRY, and the package finds it."""
 
-    name: str
-    make: Callable[[Spec, Any], Algorithm]
-    config: type[Any]
+    make: Callable[[Spec, Any], Algorithm]  # its name is that of the algorithm
     presets: Mapping[str, Any]  # a Config by name; "default" is one of them
     needs: Needs
     reference: str
@@ -52,6 +50,16 @@ class Entry(NamedTuple):
     rounds: Callable[[Any], int] | None = None  # if one update is one round: the number of rounds that a Config allows
     uses_states: bool = False  # whether it learns from states without a decision
     chunk: int = 500  # updates between two reports
+
+    @property
+    def name(self) -> str:
+        """What the algorithm is called in commands and files."""
+        return self.make.__name__
+
+    @property
+    def config(self) -> type[Any]:
+        """The class of its settings."""
+        return type(self.presets["default"])
 
     def budget(self, preset: str, configs: Iterable[Any] = ()) -> int:
         """Return how many updates a preset asks for, or how many rounds the Config allows."""

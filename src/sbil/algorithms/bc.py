@@ -61,9 +61,7 @@ def bc(spec: Spec, config: BCConfig) -> Algorithm:
 
 
 ENTRY = Entry(
-    name="bc",
     make=bc,
-    config=BCConfig,
     presets={"default": BCConfig(), "decay": BCConfig(weight_decay=1.0)},
     needs="pairs",
     reference="Pomerleau (1991)",

@@ -67,24 +67,8 @@ def _logits(state: ControlState, observation: Array) -> Array:
     return state.network(observation)
 
 
-MAJORITY = Entry(
-    name="majority",
-    make=majority,
-    config=MajorityConfig,
-    presets={"default": MajorityConfig()},
-    needs="pairs",
-    reference="control",
-    titles={"default": "majority action"},
-    updates={"default": 1},
+CONTROLS = ((majority, MajorityConfig(), "majority action"), (random, RandomConfig(), "random network"))
+ENTRIES = tuple(
+    Entry(make, {"default": config}, "pairs", "control", {"default": title}, updates={"default": 1})
+    for make, config, title in CONTROLS
 )
-RANDOM = Entry(
-    name="random",
-    make=random,
-    config=RandomConfig,
-    presets={"default": RandomConfig()},
-    needs="pairs",
-    reference="control",
-    titles={"default": "random network"},
-    updates={"default": 1},
-)
-ENTRIES = (MAJORITY, RANDOM)

@@ -363,9 +363,7 @@ def _choose(condition: Array, one: Any, other: Any) -> Any:
 
 
 ENTRY = Entry(
-    name="dsfn",
     make=dsfn,
-    config=DSFNConfig,
     presets={"default": DSFNConfig()},
     needs="trajectories",
     reference="Lee, Srinivasan and Doshi-Velez (2019)",

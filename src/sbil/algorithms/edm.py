@@ -114,9 +114,7 @@ PRESETS = {
     "released": EDMConfig(batch=32, start="unit"),
 }
 ENTRY = Entry(
-    name="edm",
     make=edm,
-    config=EDMConfig,
     presets=PRESETS,
     needs="pairs",
     reference="Jarrett, Bica and van der Schaar (2020)",

@@ -115,9 +115,7 @@ def edm_exact(spec: Spec, config: EDMExactConfig) -> Algorithm:
 
 
 ENTRY = Entry(
-    name="edm_exact",
     make=edm_exact,
-    config=EDMExactConfig,
     presets={"default": EDMExactConfig(), "table": EDMExactConfig(hidden=())},
     needs="one-hot pairs",
     reference="Jarrett, Bica and van der Schaar (2020), without samples",

@@ -59,9 +59,7 @@ def edm_metropolis(spec: Spec, config: EDMMetropolisConfig) -> Algorithm:
 
 
 ENTRY = Entry(
-    name="edm_metropolis",
     make=edm_metropolis,
-    config=EDMMetropolisConfig,
     presets={"default": EDMMetropolisConfig(), "table": EDMMetropolisConfig(hidden=())},
     needs="one-hot pairs",
     reference="Jarrett, Bica and van der Schaar (2020)",

@@ -273,9 +273,7 @@ BARE = EDMRobustConfig(  # every switch off: EDM with the square
 )
 PRESETS = {"default": EDMRobustConfig(), "bare": BARE}
 ENTRY = Entry(
-    name="edm_robust",
     make=edm_robust,
-    config=EDMRobustConfig,
     presets=PRESETS,
     needs="pairs",
     reference="Jarrett, Bica and van der Schaar (2020)",

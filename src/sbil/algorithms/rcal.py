@@ -89,9 +89,7 @@ PRESETS = {
     "iq_learn": RCALConfig(norm="squared", coefficient=0.005),
 }
 ENTRY = Entry(
-    name="rcal",
     make=rcal,
-    config=RCALConfig,
     presets=PRESETS,
     needs="triples",
     reference="Piot, Geist and Pietquin (2014)",

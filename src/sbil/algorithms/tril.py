@@ -95,9 +95,7 @@ def tril(spec: Spec, config: TRILConfig) -> Algorithm:
 
 
 ENTRY = Entry(
-    name="tril",
     make=tril,
-    config=TRILConfig,
     presets={"default": TRILConfig()},
     needs="triples",
     reference="Lee, Srinivasan and Doshi-Velez (2019)",

@@ -213,9 +213,7 @@ def value_dice(spec: Spec, config: ValueDICEConfig) -> Algorithm:
 
 
 ENTRY = Entry(
-    name="value_dice",
     make=value_dice,
-    config=ValueDICEConfig,
     presets={"default": ValueDICEConfig(), "paper": ValueDICEConfig(), "long": ValueDICEConfig()},
     needs="triples",
     reference="Kostrikov, Nachum and Tompson (2020)",

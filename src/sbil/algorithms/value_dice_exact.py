@@ -40,9 +40,7 @@ def value_dice_exact(spec: Spec, config: ValueDICEExactConfig) -> Algorithm:
 
 
 ENTRY = Entry(
-    name="value_dice_exact",
     make=value_dice_exact,
-    config=ValueDICEExactConfig,
     presets={"default": ValueDICEExactConfig()},
     needs="triples",
     reference="Kostrikov, Nachum and Tompson (2020)",
