@@ -69,11 +69,11 @@ class Recipe:
         **steps: Any,
     ) -> "Recipe":
         """The recipe that a user's settings, or Config, and numbers make; what is wrong with them is a UserError."""
-        if type(seed) is not int or seed < 0:
+        if not isinstance(seed, int | np.integer) or seed < 0:
             raise UserError(f"seed must be a whole number from 0. Got {seed!r}.")
         candidates = _candidates(algorithm, preset, config, settings or {})
         updates = algorithms.updates_for(algorithm, preset, candidates.values(), updates)
-        return cls(algorithm, candidates, updates, preset, seed, **steps)
+        return cls(algorithm, candidates, updates, preset, int(seed), **steps)
 
 
 def _candidates(algorithm: str, preset: str, config: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:

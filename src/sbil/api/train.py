@@ -133,8 +133,8 @@ def train(
     if out is not None:
         folder_must_be_free("--out", Path(out), overwrite, (data, (columns or {}).get("schema")))
     steps = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
-    everything = demonstrations_of(data, columns)
     recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)
+    everything = demonstrations_of(data, columns)
     parts = split.parts(everything)
     if out is None:
         return _report(*follow(recipe, parts.training, watch=watch), everything, split, parts)

@@ -97,25 +97,21 @@ class Familiarity(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return plain values; NaN becomes None."""
         coverage = self.coverage
+        curves = {
+            name: [{"share": share, **found.as_json()} for share, found in curve.items()]
+            for name, curve in coverage.accuracy.items()
+        }
         return {
-            "coverage": {
-                "accuracy": {
-                    name: [{"share": share, **found.as_json()} for share, found in curve.items()]
-                    for name, curve in coverage.accuracy.items()
-                },
-                "area": {name: found.as_json() for name, found in coverage.area.items()},
-                "differences": {name: found.as_json() for name, found in coverage.differences.items()},
-            },
-            "detection": {
-                kind: {
-                    "auroc": {name: found.as_json() for name, found in detected.auroc.items()},
-                    "differences": {name: found.as_json() for name, found in detected.differences.items()},
-                }
-                for kind, detected in self.detection.items()
-            },
+            "coverage": {"accuracy": curves, **_plain(area=coverage.area, differences=coverage.differences)},
+            "detection": {kind: _plain(**found._asdict()) for kind, found in self.detection.items()},
             "sentence": self.sentence,
             "notes": list(self.notes),
         }
+
+
+def _plain(**intervals: Mapping[str, Interval]) -> dict[str, Any]:
+    """Intervals by measure, as plain values."""
+    return {name: {measure: found.as_json() for measure, found in each.items()} for name, each in intervals.items()}
 
 
 def familiarity(
