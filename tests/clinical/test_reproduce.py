@@ -271,10 +271,10 @@ def start(out: Path, hospital: Path, updates: int) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def measured(out: Path) -> dict[str, list]:
+def measured(out: Path) -> dict[str, str]:
     files = sorted((out / "clinical").glob("*.parquet"))
     seconds = ["selection_seconds", "training_seconds", "evaluation_seconds"]
-    return {path.name: pl.read_parquet(path).drop(seconds).to_dicts() for path in files}
+    return {path.name: json.dumps(pl.read_parquet(path).drop(seconds).to_dicts()) for path in files}
 
 
 @pytest.mark.release

@@ -19,11 +19,13 @@ import pytest
 
 import sbil.experiments.on_ray as executor
 from cells import cell_of, changed
+from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.experiments import Method, Result
 from sbil.experiments.on_ray import on_ray
-from sbil.experiments.run import run_grid
+from sbil.experiments.run import run_cells, run_grid
 from sbil.experiments.store import Store
+from sbil.experiments.table import TableTask, cells_of_table, wanted
 
 if find_spec("ray") is None:
     pytest.skip("needs Ray", allow_module_level=True)
@@ -202,6 +204,19 @@ class TestOnACluster:
         again = list(run_grid(CELLS, store, together=TOGETHER, execute=on_ray("127.0.0.1:1")))
         assert not any(fresh for _, fresh in again)
         assert_same([result for result, _ in again], expected, CELLS)
+
+    def test_cells_of_a_table_are_sent_with_their_data(self, cluster, tmp_path):
+        """A baseline and an algorithm; what comes back is the cell that was sent, and can be run again."""
+        observations = np.random.default_rng(0).normal(size=(10, 5, 2)).astype(np.float32)
+        stays = tuple(Trajectory(each, (each[:, 0] > 0).astype(int)) for each in observations)
+        task = TableTask.of("Ward", Demonstrations(stays, ("no", "yes")))
+        cells = cells_of_table(task, wanted(["majority", "bc"], 2, 5))
+        found = [result for result, _ in run_grid(cells, Store(tmp_path), execute=on_ray(cluster.address))]
+        alone = {result.cell: result for cell in cells for result in run_cells([cell])}
+        for result in found:
+            assert result.cell.task.demonstrations is task.demonstrations
+            for name, values in result.metrics.items():
+                np.testing.assert_array_equal(values, alone[result.cell].metrics[name])
 
     def test_a_mistake_in_a_worker_arrives_as_one_line_and_is_not_tried_again(self, cluster, tmp_path, monkeypatch):
         attempts = tmp_path / "attempts"

@@ -14,6 +14,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -227,7 +228,8 @@ def fetch(ray: Any, reference: Any, cells: Sequence[Cell]) -> list[Result]:
                 f"a worker with sbil {result.made_by.get('sbil')} ran something else than {cell}; "
                 "install the same version of sbil on every machine."
             )
-    return results
+    # A task that was read from a file has no data. The one that was sent has them.
+    return [replace(result, cell=cell) for cell, result in zip(cells, results, strict=True)]
 
 
 def one_line(error: Exception) -> str:
