@@ -59,7 +59,7 @@ def refused(opened, words, *given):
 
 def test_a_dataset_is_one_file(tmp_path, monkeypatch):
     """A file in the folder is enough: the package finds it."""
-    text = "from sbil.clinical.datasets.base import Known\nDATASETS = (Known('Ward-7', lambda asked: None),)\n"
+    text = "from sbil.clinical.datasets import Known\nDATASETS = (Known('Ward-7', lambda asked: None),)\n"
     (tmp_path / "ward.py").write_text(text)
     monkeypatch.setattr(datasets, "__path__", [*datasets.__path__, str(tmp_path)])
     datasets.known.cache_clear()

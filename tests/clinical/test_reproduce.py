@@ -22,7 +22,7 @@ from probes import refusal
 from sbil.cli import main
 from sbil.cli.reproduce import Command
 from sbil.clinical import datasets, icu_sepsis
-from sbil.clinical.datasets.base import ON_STATES
+from sbil.clinical.datasets import ON_STATES
 from sbil.evaluation.matching import METRICS, Decided
 from sbil.experiments import TableTask
 from sbil.experiments.methods import BASELINES

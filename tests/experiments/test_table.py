@@ -364,11 +364,11 @@ def test_what_a_cell_of_a_table_cannot_be():
             dataclasses.replace(cell, **wrong)
 
 
-# Tables of version 0.1.0.
+# Tables of an older sbil.
 
 
 def earlier(folder, cells, **changes):
-    """The files that version 0.1.0 would have written of what was run."""
+    """The files that an older sbil would have written of what was run."""
     for result, _ in run_grid(cells, Store(folder / "now")):
         rows = {"dataset": cells[0].task.title, "method": str(result.cell.method), "seed": [0, 1], "seconds": 1.5}
         rows["run"] = [_mark_of(result.cell, result.cell.task, draw) for draw in range(2)]
@@ -377,11 +377,11 @@ def earlier(folder, cells, **changes):
         files.write_bytes(path, sealed(pl.DataFrame(rows | values | changes)))
 
 
-def test_tables_of_version_0_1_0_are_taken_up_by_the_same_call(tmp_path, ran):
+def test_tables_of_an_older_sbil_are_taken_up_by_the_same_call(tmp_path, ran):
     asked = cells("Ward", DATA, ["majority", "bc", "bc+learning_rate=1e30"], 2, 20)
     earlier(tmp_path, asked)
     assert len(ran) == 3
-    with pytest.raises(UserError, match=r"a table of version 0\.1\.0; give the same `sbil reproduce` command again"):
+    with pytest.raises(UserError, match="a table of an older sbil; give the same `sbil reproduce` command again"):
         read_all([tmp_path])
     found = list(run_grid(asked, Store(tmp_path)))
     assert len(ran) == 3
@@ -392,7 +392,7 @@ def test_tables_of_version_0_1_0_are_taken_up_by_the_same_call(tmp_path, ran):
     assert {result.cell for result in read_all([tmp_path])} == set(asked)
 
 
-def test_tables_of_version_0_1_0_of_other_data_are_not_taken_up(tmp_path, ran):
+def test_tables_of_an_older_sbil_of_other_data_are_not_taken_up(tmp_path, ran):
     asked = cells("Ward", DATA, ["majority"], 2)
     earlier(tmp_path, asked, run=["0", "1"])
     assert [fresh for _, fresh in run_grid(asked, Store(tmp_path))] == [True]

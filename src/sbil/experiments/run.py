@@ -92,7 +92,6 @@ def here(work: Sequence[list[Cell]], store: Store, watch: Watch | None) -> Itera
             jax.clear_caches()
         before = program
         yield store.load_all(group) or run_cells(group, watch, partial(store.checkpoint, group))
-        store.clear(group)  # whoever asks for the next group has saved this one
 
 
 def groups(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
@@ -126,8 +125,7 @@ class Choice(NamedTuple):
 class Found:
     """What the runs of a group gave so far."""
 
-    runs: int
-    diverged_at: np.ndarray
+    diverged_at: np.ndarray  # [runs]
     scores: dict[str, np.ndarray] = field(default_factory=dict)  # [runs] or [runs, episodes]
     curves: dict[str, np.ndarray] = field(default_factory=dict)  # [runs, points]
     points: np.ndarray = field(default_factory=lambda: np.array([], int))
@@ -142,45 +140,50 @@ class Found:
         curves = {name: values[shown].T for name, values in trained.metrics.items()}
         for into, parts in ((self.scores, scores), (self.curves, curves)):
             for name, values in parts.items():
-                into.setdefault(name, np.full((self.runs, *values.shape[1:]), np.nan))[members] = values
+                into.setdefault(name, np.full((len(self.diverged_at), *values.shape[1:]), np.nan))[members] = values
 
 
 def run_cells(
     cells: Sequence[Cell], watch: Watch | None = None, checkpoint: CheckpointOf | None = None
 ) -> list[Result]:
     """Train and score all runs of a group of cells; scoring begins when training is over."""
-    announce(cells, watch)
+
+    def tell(share: float, latest: Report) -> None:
+        if watch:
+            watch(cells, share, latest)
+
     one = cells[0]
+    announce(cells, watch)
     if baseline := one.task.baseline(one.method):
-        return [run_baseline(cell, baseline, watch) for cell in cells]
-    runs = [Run(cell, draw, i) for cell in cells for draw, i in cell.runs]
-    data = one.task.prepare(runs)
-    entry = algorithms.get(one.method.algorithm)
+        return [run_baseline(cell, baseline, tell) for cell in cells]
+    runs = [Run(cell, *run) for cell in cells for run in cell.runs]
+    data, entry = one.task.prepare(runs), algorithms.get(one.method.algorithm)
     algorithms.require(one.method.algorithm, data.dataset)
-    choice = choose(runs, data, _first_part(cells, watch))
+    choice = choose(runs, data, tell)
     room = room_for(entry.make, data.spec, choice.configs[0], data.dataset)
     note = f"{len(runs)} runs in groups of at most {room}, which memory holds" if len(runs) > room else ""
-    found = Found(len(runs), np.zeros(len(runs), int))
-    done = 0
+    found, done = Found(np.zeros(len(runs), int)), 0
     parts = [part for kind in alike(choice.configs) for part in evenly_split(kind, room)]
     for members in parts:
-        tell = _later_part(cells, watch, choice.share, done / len(runs), len(members) / len(runs), note)
-        _run_part(found, data, one, choice.configs, members, tell, checkpoint)
+
+        def report(latest: Report, done: int = done, count: int = len(members)) -> None:
+            trained = (done + count * latest.update / latest.updates) / len(runs)
+            tell(choice.share + (1 - choice.share) * trained, latest._replace(note=note))
+
+        _run_part(found, data, one, choice.configs, members, report, checkpoint)
         done += len(members)
     largest = max(map(len, parts)) if note else len(runs)
     return _results(cells, found, choice, {**versions(), "commit": commit(), **devices.describe(largest)})
 
 
-def run_baseline(cell: Cell, baseline: Baseline, watch: Watch | None = None) -> Result:
+def run_baseline(cell: Cell, baseline: Baseline, tell: Callable[[float, Report], None]) -> Result:
     """Score a baseline on every run of a cell."""
     started = time.perf_counter()
     data = cell.task.prepare([Run(cell, *run) for run in cell.runs])
-    count, sound = len(cell.runs), np.zeros(len(cell.runs), bool)
-    parts = []
+    count, parts = len(cell.runs), []
     for run in range(count):
         parts.append(data.score_baseline(baseline, run))
-        if watch:
-            watch([cell], (run + 1) / count, Report(run + 1, count, {}, sound))
+        tell((run + 1) / count, Report(run + 1, count, {}, np.zeros(count, bool)))
     return Result(
         cell,
         np.zeros((count, 0)),
@@ -219,8 +222,8 @@ def _results(cells: Sequence[Cell], found: Found, choice: Choice, made_by: dict[
     """Deal out to the cells what their runs gave."""
     seconds = {"selection": choice.seconds, "training": found.training, "evaluation": found.evaluation}
     settings = [json.dumps(algorithms.settings_of(config), sort_keys=True) for config in choice.configs]
-    metrics = {**found.scores}
-    returns = metrics.pop("returns", np.zeros((found.runs, 0)))
+    runs, metrics = len(found.diverged_at), {**found.scores}
+    returns = metrics.pop("returns", np.zeros((runs, 0)))
     results, end = [], 0
     for cell in cells:
         own = slice(end, end := end + len(cell.runs))
@@ -234,7 +237,7 @@ def _results(cells: Sequence[Cell], found: Found, choice: Choice, made_by: dict[
                 found.points,
                 tuple(settings[own]),
                 tuple(choice.chosen[own]) if len(cell.candidates) > 1 else (),
-                {name: value * len(cell.runs) / found.runs for name, value in seconds.items()},
+                {name: value * len(cell.runs) / runs for name, value in seconds.items()},
                 made_by,
                 cell.fingerprint,
                 {name: values[own] for name, values in metrics.items()},
@@ -259,30 +262,7 @@ def announce(cells: Sequence[Cell], watch: Watch | None) -> None:
         watch(cells, 0.0, Report(0, cells[0].updates, {}, np.zeros(sum(len(cell.runs) for cell in cells), bool)))
 
 
-def _first_part(cells: Sequence[Cell], watch: Watch | None) -> Callable[[float, Report], None]:
-    """Return a watch of choosing, which tells the share of the whole work that is done."""
-
-    def report(done: float, latest: Report) -> None:
-        if watch:
-            watch(cells, done, latest)
-
-    return report
-
-
-def _later_part(
-    cells: Sequence[Cell], watch: Watch | None, chosen: float, before: float, part: float, note: str
-) -> Callable[[Report], None]:
-    """Return a watch of training a part of the runs; choosing was the share `chosen` of the whole work."""
-
-    def report(latest: Report) -> None:
-        if watch:
-            trained = before + part * latest.update / latest.updates
-            watch(cells, chosen + (1 - chosen) * trained, latest._replace(note=note))
-
-    return report
-
-
-def choose(runs: Sequence[Run], data: Prepared, watch: Callable[[float, Report], None]) -> Choice:
+def choose(runs: Sequence[Run], data: Prepared, tell: Callable[[float, Report], None]) -> Choice:
     """Choose the settings of every run, on its own demonstrations, among the candidates of its cell."""
     started = time.perf_counter()
     one = runs[0].cell
@@ -296,7 +276,7 @@ def choose(runs: Sequence[Run], data: Prepared, watch: Callable[[float, Report],
             data.dataset,
             data.keys,
             one.updates,
-            watch=lambda done, latest: watch(share * done, latest),
+            watch=lambda done, latest: tell(share * done, latest),
         ).chosen
     candidates = {run.cell: list(run.cell.candidates.items()) for run in runs}
     settings = [candidates[run.cell][number] for run, number in zip(runs, numbers, strict=True)]

@@ -21,7 +21,7 @@ from sbil.experiments.task import Task
 
 FORMAT = "sbil-runs-1"
 DAMAGED = "damaged; delete it and run the command again."
-EARLIER = "a table of version 0.1.0; give the same `sbil reproduce` command again, which takes up what it holds."
+EARLIER = "a table of an older sbil; give the same `sbil reproduce` command again, which takes up what it holds."
 MARK, UNSIGNED = "sbil-sha256:", "0" * 64  # the checksum is taken with zeros in its own place
 
 
@@ -57,7 +57,7 @@ class Store:
         return found[0]
 
     def _taken_up(self, cell: Cell) -> Result | None:
-        """What version 0.1.0 stored of a cell of a table, if it did; it is kept as this version keeps cells."""
+        """What an older sbil stored of a cell of a table, if it did; from now on it is kept as cells are."""
         path = earlier.path_of(self.folder, cell)
         result = earlier.result_in(_table(path), cell) if path and path.exists() else None
         if result:
@@ -70,20 +70,17 @@ class Store:
         return [result for cell in cells if (result := self.load(cell))] if whole else []
 
     def save(self, result: Result) -> None:
-        """Keep a result."""
+        """Keep a result; the state of its training goes."""
         result = replace(result, fingerprint=result.cell.fingerprint)
         write(self.path(result.cell), [result])
+        target = self._private(result.cell)
+        for checkpoint in target.parent.glob(f".{glob.escape(target.name)}.*.checkpoint"):
+            checkpoint.unlink(missing_ok=True)
 
     def checkpoint(self, cells: Sequence[Cell], members: np.ndarray) -> Checkpoint:
         """Where some of the runs of a group of cells keep the state of their training."""
         identity = {"cells": [cell.fingerprint for cell in cells], "runs": members.tolist()}
         return Checkpoint.beside(self._private(cells[0]), identity)
-
-    def clear(self, cells: Sequence[Cell]) -> None:
-        """Delete the checkpoints of a group of cells: it is finished."""
-        target = self._private(cells[0])
-        for path in target.parent.glob(f".{glob.escape(target.name)}.*.checkpoint"):
-            path.unlink(missing_ok=True)
 
     def _private(self, cell: Cell) -> Path:
         return self.folder / cell.task.private / self.path(cell).name
@@ -162,7 +159,7 @@ def files_in(folder: Path) -> list[Path]:
 def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
     """The cells of several files or folders of files; a cell that is there twice counts once.
 
-    A folder may hold tables of version 0.1.0 beside what was taken up of them.
+    A folder may hold tables of an older sbil beside what was taken up of them.
 
     episodes: whether to keep the return of every episode, or one mean per run.
     """

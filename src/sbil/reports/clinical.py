@@ -9,13 +9,14 @@ import numpy as np
 from sbil import algorithms
 from sbil.errors import UserError
 from sbil.evaluation.matching import METRICS as MEASURED
-from sbil.experiments import Method, Result, TableTask
+from sbil.experiments import Cell, Method, Result, TableTask
 from sbil.experiments.methods import BASELINES
 from sbil.experiments.table import LEARNERS
 from sbil.reports import html, paper_numbers
 from sbil.reports.html import Html, tag
 from sbil.reports.names import name_of
 from sbil.statistics import Estimate, estimate_over_splits
+from sbil.text import counted, markdown_table
 
 METRICS = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}  # the paper's columns
 REFERENCE = "bc"  # what the others are compared with
@@ -104,40 +105,36 @@ def tables(results: Sequence[Result]) -> list[Table]:
 
 def _table(task: TableTask, results: Sequence[Result]) -> Table:
     """Tell methods apart that were run with other updates. Of one method on more or fewer splits, more count."""
-    other = {id(result): updates for result in results if (updates := _other_updates(result))}
-    learned = [result for result in results if result.cell.updates and not _in_rounds(result)]
-    shared = {result.cell.updates for result in learned}
+    learned = [result.cell for result in results if result.cell.updates and not _in_rounds(result.cell)]
+    unusual = {cell for cell in learned if cell.updates != _usual_updates(cell)}
     notes = task.notes
-    if other and len(shared) == 1:
-        notes = (*notes, f"{shared.pop():,} updates (a method that learns in rounds: its own number).")
-        other = {}
+    if unusual and len({cell.updates for cell in learned}) == 1:
+        notes = (*notes, f"{learned[0].updates:,} updates (a method that learns in rounds: its own number).")
+        unusual = set()
     found: dict[str, Result] = {}
-    for result in sorted(results, key=lambda result: (_place(result), result.cell.updates, result.cell.draws)):
-        mark = f"+updates={other[id(result)]}" if id(result) in other else ""
-        found[f"{result.cell.method}{mark}"] = result
+    for result in sorted(results, key=lambda result: (_place(result.cell), result.cell.updates, result.cell.draws)):
+        cell = result.cell
+        found[f"{cell.method}+updates={cell.updates}" if cell in unusual else str(cell.method)] = result
     return Table(task, found, notes)
 
 
-def _in_rounds(result: Result) -> bool:
-    entry = algorithms.ALGORITHMS.get(result.cell.method.algorithm)
+def _in_rounds(cell: Cell) -> bool:
+    entry = algorithms.ALGORITHMS.get(cell.method.algorithm)
     return bool(entry and entry.rounds)
 
 
-def _other_updates(result: Result) -> int:
-    """Return the updates of a method if they are not those that its preset asks for, else 0."""
-    if not result.cell.updates or _in_rounds(result):
-        return 0
+def _usual_updates(cell: Cell) -> int:
+    """Return the updates that the preset of a method asks for."""
     try:
-        usual = result.cell.method.updates(None)
+        return cell.method.updates(None)
     except UserError:  # a method of another version
-        return 0
-    return result.cell.updates if result.cell.updates != usual else 0
+        return cell.updates
 
 
-def _place(result: Result) -> tuple[int, int, str]:
+def _place(cell: Cell) -> tuple[int, int, str]:
     """What to sort methods by: policies that are known, baselines, then algorithms."""
-    method, name = result.cell.method, str(result.cell.method)
-    if not result.cell.updates:
+    method, name = cell.method, str(cell.method)
+    if not cell.updates:
         return 0, [*BASELINES].index(name) if name in BASELINES else -1, name
     kin = [place for place, other in enumerate(LEARNED) if Method.parse(other).algorithm == method.algorithm]
     return 1, LEARNED.index(name) if name in LEARNED else max(kin, default=len(LEARNED)), name
@@ -163,8 +160,7 @@ def markdown(results: Sequence[Result]) -> str:
 def in_markdown(table: Table) -> str:
     """One of these tables."""
     share = f"{100 * table.task.held_out:g} %"
-    splits = f"{table.splits} random split" + "s" * (table.splits != 1)
-    title = f"{table.task.title}: mean ± standard error over {splits}, {share} held out."
+    title = f"{table.task.title}: mean ± standard error over {counted(table.splits, 'random split')}, {share} held out."
     parts = [" ".join([title, *table.notes]), scores_in_markdown(table)]
     if REFERENCE in table.results and len(table.results) > 1:
         parts += [
@@ -187,7 +183,7 @@ def scores_in_markdown(table: Table) -> str:
         cells = theirs.get(method, {})
         paper_ = [_plus_minus(*cells[name], 3) if name in cells else "" for name in METRICS.values() if theirs]
         body.append([_called(table, method), *ours, *paper_])
-    return _lines(head, body)
+    return markdown_table([head, *body], numbers=True).rstrip()
 
 
 def differences_in_markdown(table: Table) -> str:
@@ -198,7 +194,7 @@ def differences_in_markdown(table: Table) -> str:
         for method in table.results
         if method != REFERENCE
     ]
-    return _lines(["method", *metrics.values()], body)
+    return markdown_table([["method", *metrics.values()], *body], numbers=True).rstrip()
 
 
 def _called(table: Table, method: str) -> str:
@@ -231,11 +227,6 @@ def _interval(score: Estimate) -> str:
     return f"{score.mean:+.4f}{interval}"
 
 
-def _lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    rows = [head, ["---", *["---:"] * (len(head) - 1)], *body]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 # HTML.
 
 
@@ -262,8 +253,7 @@ def section(plain: Sequence[PlainTable]) -> Html:
 
 
 def _title(table: PlainTable) -> str:
-    splits = f"{table['splits']} split{'s' * (table['splits'] != 1)}"
-    return f"{table['name']}: {splits}, {100 * table['held_out']:g} % held out"
+    return f"{table['name']}: {counted(table['splits'], 'split')}, {100 * table['held_out']:g} % held out"
 
 
 def _notes(table: PlainTable) -> list[Html]:

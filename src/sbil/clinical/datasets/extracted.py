@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sbil import demonstrations, files
-from sbil.clinical.datasets.base import Asked, Opened
+from sbil.clinical.datasets import Asked, Opened
 from sbil.errors import UserError
 from sbil.experiments import TableTask
 from sbil.version import __version__

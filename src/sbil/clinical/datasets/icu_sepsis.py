@@ -1,7 +1,7 @@
 """ICU-Sepsis: clinicians' episodes in a process that is known, in which policies are played."""
 
 from sbil.clinical import icu_sepsis
-from sbil.clinical.datasets.base import ON_STATES, Asked, Known, Opened
+from sbil.clinical.datasets import ON_STATES, Asked, Known, Opened
 from sbil.experiments import TableTask
 from sbil.experiments.methods import BASELINES
 from sbil.experiments.table import LEARNERS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from sbil.clinical.datasets.base import Asked, Known
+from sbil.clinical.datasets import Asked, Known
 from sbil.clinical.datasets.extracted import Extracted, Flow
 from sbil.errors import UserError
 
