@@ -14,16 +14,16 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sbil import files
+from sbil.demonstrations.description import as_text, describe, described
 from sbil.demonstrations.formats import Format
-from sbil.demonstrations.schema import Schema
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
 from sbil.errors import UserError
 
@@ -68,10 +68,7 @@ def write_minari(
         raise UserError(f"'{name}' is not a name of a Minari dataset; write it like group/name-v0.")
     h5py = _package("h5py")
     demonstrations = _complete(demonstrations, drop_last)
-    try:
-        text = json.dumps(_metadata_of(demonstrations, name), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"the provenance of these demonstrations cannot be written as JSON ({error}).") from None
+    text = as_text(_metadata_of(demonstrations, name))
     out = (folder or _root()) / name
     with files.new_folder(out, overwrite) as temporary:
         content = io.BytesIO()
@@ -99,21 +96,8 @@ def _root() -> Path:
 # Reading
 
 
-class _Episode(NamedTuple):
-    observations: np.ndarray
-    actions: np.ndarray
-    terminations: np.ndarray
-    truncations: np.ndarray
-
-
-class _Box(NamedTuple):
-    """What is observed."""
-
-    shape: tuple[int, ...]
-
-    @property
-    def image(self) -> bool:
-        return len(self.shape) > 1
+Shape = tuple[int, ...]
+Episode = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # what COLUMNS names
 
 
 def _data(name: str | Path) -> Path:
@@ -125,37 +109,29 @@ def _data(name: str | Path) -> Path:
                 return data
     if any(place.exists() for place in places):
         raise UserError(f"{name}: not a Minari dataset; there is no {METADATA} in it.")
-    raise UserError(
-        f"{name}: there is no such Minari dataset, as a folder or in {_root()}; sbil downloads nothing: "
-        "use 'minari download'."
-    )
+    raise UserError(f"{name}: there is no such Minari dataset, as a folder or in {_root()}; use 'minari download'.")
 
 
 def _read(data: Path) -> Demonstrations:
-    metadata = _metadata(data / METADATA)
+    if (data / METADATA).stat().st_size > LARGEST_METADATA:
+        raise UserError(f"its {METADATA} is larger than {LARGEST_METADATA >> 20} MiB; refused.")
+    metadata = _json((data / METADATA).read_bytes(), f"its {METADATA}")
     version, kind = metadata.get("minari_version"), metadata.get("data_format", "hdf5")
     if not isinstance(version, str) or not READABLE.fullmatch(version):
         raise UserError(f"its {METADATA} does not name a version of Minari that sbil reads (0.4 or 0.5).")
     if kind not in ("hdf5", "arrow", "parquet"):
         raise UserError("its data are not in HDF5, Arrow or Parquet.")
-    box, actions, start = _box(metadata), *_discrete(metadata)
+    shape = _shape(metadata)
+    actions, start = _discrete(metadata)
     count = metadata.get("total_episodes")
     if type(count) is not int or count < 1:
         raise UserError(f"its {METADATA} does not say how many episodes there are, or there are none.")
-    episodes = _hdf5(data / EPISODES, box, count) if kind == "hdf5" else _tables(data, kind, box, count)
-    trajectories = tuple(_trajectory(episode, index, box, start) for index, episode in enumerate(episodes))
-    described: dict[str, Any] = {
-        "action_names": tuple(str(start + action) for action in range(actions)),
-        "stack": 1 if len(box.shape) == 2 else 0,
-        "provenance": _provenance(metadata),
-    }
-    return Demonstrations(trajectories, **(described | _own(metadata, actions)))
-
-
-def _metadata(path: Path) -> dict[str, Any]:
-    if path.stat().st_size > LARGEST_METADATA:
-        raise UserError(f"its {METADATA} is larger than {LARGEST_METADATA >> 20} MiB; refused.")
-    return _json(path.read_bytes(), f"its {METADATA}")
+    episodes = _hdf5(data / EPISODES, shape, count) if kind == "hdf5" else _tables(data, kind, shape, count)
+    trajectories = tuple(_trajectory(episode, f"episode {i}", shape, start) for i, episode in enumerate(episodes))
+    if metadata.get("sbil") is not None:
+        return Demonstrations(trajectories, **_own(metadata["sbil"], actions))
+    names = tuple(str(start + action) for action in range(actions))
+    return Demonstrations(trajectories, names, provenance=_provenance(metadata), stack=1 if len(shape) == 2 else 0)
 
 
 def _json(text: str | bytes, what: str) -> dict[str, Any]:
@@ -190,7 +166,8 @@ def _discrete(metadata: dict[str, Any]) -> tuple[int, int]:
     return count, start
 
 
-def _box(metadata: dict[str, Any]) -> _Box:
+def _shape(metadata: dict[str, Any]) -> Shape:
+    """The shape of an observation; what has several axes is an image."""
     kind, space = _space(metadata, "observation_space")
     if kind != "Box":
         raise UserError(f"its observations are of the space {kind}; sbil reads rows of numbers and images (Box).")
@@ -198,14 +175,12 @@ def _box(metadata: dict[str, Any]) -> _Box:
     if not isinstance(shape, list) or not all(type(length) is int and 0 < length < 1 << 24 for length in shape):
         raise UserError("its 'observation_space' has no shape; the dataset is damaged.")
     if len(shape) != 1 and not (len(shape) in (2, 3) and space.get("dtype") == "uint8"):
-        raise UserError(
-            f"its observations have {len(shape)} axes; sbil reads rows of numbers, and images of bytes (uint8) of "
-            "height x width (x channels)."
-        )
-    return _Box(tuple(shape))
+        readable = "rows of numbers, and uint8 images (height, width, channels)"
+        raise UserError(f"its observations have {len(shape)} axes; sbil reads {readable}.")
+    return tuple(shape)
 
 
-def _hdf5(path: Path, box: _Box, count: int) -> Iterator[_Episode]:
+def _hdf5(path: Path, shape: Shape, count: int) -> Iterator[Episode]:
     h5py = _package("h5py")
 
     def inside(group: Any, name: str, kind: Any, where: str) -> Any:
@@ -227,44 +202,42 @@ def _hdf5(path: Path, box: _Box, count: int) -> Iterator[_Episode]:
     budget = _Budget(path.stat().st_size)
     with h5py.File(path, "r") as file:
         if len(file) != count:
-            raise UserError(
-                f"{EPISODES} holds {len(file)} episodes, but {METADATA} says {count}; episodes are missing."
-            )
+            raise UserError(f"{EPISODES} holds {len(file)} episodes of the {count} announced; episodes are missing.")
         for index in range(count):
             group = inside(file, f"episode_{index}", h5py.Group, f"episode {index}")
             columns = [inside(group, name, h5py.Dataset, f"episode {index}: '{name}'") for name in COLUMNS]
             for column in columns:
                 budget.take(column.nbytes)
-            if h5py.check_vlen_dtype(columns[0].dtype) or (box.image and columns[0].ndim == 2):
-                budget.take(len(columns[0]) * math.prod(box.shape))
-                observations = _decoded((columns[0][row].tobytes() for row in range(len(columns[0]))), box)
+            if h5py.check_vlen_dtype(columns[0].dtype) or (len(shape) > 1 and columns[0].ndim == 2):
+                budget.take(len(columns[0]) * math.prod(shape))
+                observations = _decoded((columns[0][row].tobytes() for row in range(len(columns[0]))), shape)
             else:
                 observations = columns[0][()]
-            yield _Episode(observations, *(column[()] for column in columns[1:]))
+            yield observations, *(column[()] for column in columns[1:])
 
 
-def _tables(data: Path, kind: str, box: _Box, count: int) -> Iterator[_Episode]:
+def _tables(data: Path, kind: str, shape: Shape, count: int) -> Iterator[Episode]:
     """Episodes in Arrow or Parquet: one table per episode; its last row has only a state."""
     for index in range(count):
         path = data / str(index) / f"part-0.{kind}"
         if not path.is_file():
             raise UserError(f"episode {index} is missing; the dataset is incomplete.")
-        table = _table(path.read_bytes(), kind, box, f"episode {index}")
+        table = _table(path.read_bytes(), kind, shape, f"episode {index}")
         seen, *rest = (column.combine_chunks() for column in table.columns)
         if any(column.null_count for column in (seen, *rest)):
             raise UserError(f"episode {index}: there are missing values in it.")
         if str(seen.type).startswith("fixed_size_list"):
             observations = seen.flatten().to_numpy(zero_copy_only=False).reshape(len(seen), -1)
         elif "binary" in str(seen.type):
-            observations = _decoded((frame.as_py() for frame in seen), box)
+            observations = _decoded((frame.as_py() for frame in seen), shape)
         else:
             observations = seen.to_numpy(zero_copy_only=False)
-        if observations.ndim == 2 and observations.shape[1] == math.prod(box.shape):
-            observations = observations.reshape(-1, *box.shape)
-        yield _Episode(observations, *(column.to_numpy(zero_copy_only=False)[:-1] for column in rest))
+        if observations.ndim == 2 and observations.shape[1] == math.prod(shape):
+            observations = observations.reshape(-1, *shape)
+        yield observations, *(column.to_numpy(zero_copy_only=False)[:-1] for column in rest)
 
 
-def _table(content: bytes, kind: str, box: _Box, where: str) -> Any:
+def _table(content: bytes, kind: str, shape: Shape, where: str) -> Any:
     """The columns of an episode that are needed, checked."""
     pyarrow = _package("pyarrow")
     file: Any
@@ -278,7 +251,7 @@ def _table(content: bytes, kind: str, box: _Box, where: str) -> Any:
     if missing:
         raise UserError(f"{where}: '{missing[0]}' is missing; the dataset is incomplete.")
     if kind == "parquet":  # which may write a number once for all rows
-        width = max(getattr(schema.field("observations").type, "list_size", 0), math.prod(box.shape))
+        width = max(getattr(schema.field("observations").type, "list_size", 0), math.prod(shape))
         _Budget(len(content)).take(file.metadata.num_rows * (8 * width + 10))
     table = file.read(columns=list(COLUMNS)) if kind == "parquet" else file.read_all()
     table.validate(full=True)
@@ -297,55 +270,41 @@ class _Budget:
             raise UserError("it unpacks to far more than its size; refused as a likely bomb.")
 
 
-def _decoded(frames: Any, box: _Box) -> np.ndarray:
+def _decoded(frames: Iterable[bytes], shape: Shape) -> np.ndarray:
     """Frames that were stored as JPEG."""
     from PIL import Image
 
-    if not box.image:
+    if len(shape) == 1:
         raise UserError("its observations are bytes and not the announced rows of numbers; the dataset is damaged.")
     decoded = []
     for frame in frames:
         with Image.open(io.BytesIO(frame), formats=["JPEG"]) as image:
-            if image.size[::-1] != box.shape[:2]:
-                raise UserError(f"it holds an image of another size than the announced {box.shape[:2]}.")
+            if image.size[::-1] != shape[:2]:
+                raise UserError(f"it holds an image of another size than the announced {shape[:2]}.")
             decoded.append(np.asarray(image))
     return np.stack(decoded)
 
 
-def _trajectory(episode: _Episode, index: int, box: _Box, start: int) -> Trajectory:
-    try:
-        _check_steps(episode, box)
-        for name, flags in (("terminations", episode.terminations), ("truncations", episode.truncations)):
-            _check_flags(name, flags, len(episode.actions))
-    except UserError as error:
-        raise UserError(f"episode {index}{error}") from None
-    observations = episode.observations
-    if observations.dtype.kind in "iu" and observations.dtype != np.uint8:
-        observations = observations.astype(np.float64)
-    terminal = bool(episode.terminations[-1])
-    truncated = bool(episode.truncations[-1]) and not terminal
-    return Trajectory(observations, episode.actions.astype(np.int64) - start, terminal, truncated)
-
-
-def _check_steps(episode: _Episode, box: _Box) -> None:
-    observations, actions = episode.observations, episode.actions
-    if observations.shape[1:] != box.shape or observations.dtype.kind not in "fiu":
-        raise UserError(f": its observations are not numbers of the announced shape {box.shape}.")
-    if box.image and observations.dtype != np.uint8:
-        raise UserError(": its images are not bytes (uint8).")
+def _trajectory(episode: Episode, where: str, shape: Shape, start: int) -> Trajectory:
+    observations, actions, terminations, truncations = episode
+    numbers = observations.dtype == np.uint8 if len(shape) > 1 else observations.dtype.kind in "fiu"
+    if observations.shape[1:] != shape or not numbers:
+        raise UserError(f"{where}: its observations are not numbers of the announced shape {shape}.")
     if actions.ndim != 1 or actions.dtype.kind not in "iu" or not len(actions):
-        raise UserError(": its actions are not a list of whole numbers.")
+        raise UserError(f"{where}: its actions are not a list of whole numbers.")
     if len(observations) != len(actions) + 1:
         counts = f"{len(observations)} observations for {len(actions)} actions"
-        raise UserError(f": {counts}; there must be one more, the state that the last action led to.")
-
-
-def _check_flags(name: str, flags: np.ndarray, steps: int) -> None:
-    if flags.shape != (steps,) or flags.dtype.kind not in "biu":
-        raise UserError(f": its {name} are not one truth value per action.")
-    early = np.flatnonzero(flags[:-1])
-    if len(early):
-        raise UserError(f", step {early[0]}: {name} say that the episode ends here, but it goes on; split it there.")
+        raise UserError(f"{where}: {counts}; there must be one more, the state that the last action led to.")
+    for name, flags in (("terminations", terminations), ("truncations", truncations)):
+        if flags.shape != actions.shape or flags.dtype.kind not in "biu":
+            raise UserError(f"{where}: its {name} are not one truth value per action.")
+        if flags[:-1].any():
+            step = np.argmax(flags)
+            raise UserError(f"{where}, step {step}: {name} say that the episode ends here, but it goes on; split it.")
+    if observations.dtype.kind in "iu" and observations.dtype != np.uint8:
+        observations = observations.astype(np.float64)
+    terminal = bool(terminations[-1])
+    return Trajectory(observations, actions.astype(np.int64) - start, terminal, bool(truncations[-1]) and not terminal)
 
 
 def _provenance(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -364,43 +323,18 @@ def _provenance(metadata: dict[str, Any]) -> dict[str, Any]:
     return {name: text for name, text in said.items() if isinstance(text, str) and len(text) < 1000}
 
 
-def _own(metadata: dict[str, Any], actions: int) -> dict[str, Any]:
+def _own(content: Any, actions: int) -> dict[str, Any]:
     """What `write_minari` adds for sbil itself: names, schema and groups, which Minari has no place for."""
-    own = metadata.get("sbil")
-    if own is None:
-        return {}
-    if not isinstance(own, dict) or not all(good(own.get(name)) for name, good in OWN.items()):
-        raise UserError(f"the entry 'sbil' of its {METADATA} is damaged; remove it to read the dataset without names.")
-    if len(own["action_names"]) != actions:
-        raise UserError(
-            f"the entry 'sbil' of its {METADATA} is damaged: it does not name {actions} actions; remove it."
-        )
-    groups, schema = own.get("groups"), own.get("schema")
-    return {
-        **{name: tuple(own[name]) for name in ("action_names", "observation_names")},
-        "stack": own["stack"],
-        "provenance": own["provenance"],
-        "groups": None if groups is None else np.array(groups, np.int64),
-        "schema": None if schema is None else Schema.from_json(schema),
-    }
-
-
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _are_groups(value: Any) -> bool:
-    return value is None or (isinstance(value, list) and all(type(g) is int and abs(g) < 1 << 62 for g in value))
-
-
-# What each part of the entry of sbil must be.
-OWN: dict[str, Callable[[Any], bool]] = {
-    "action_names": _are_names,
-    "observation_names": _are_names,
-    "stack": lambda value: type(value) is int and 0 <= value <= 64,
-    "groups": _are_groups,
-    "provenance": lambda value: isinstance(value, dict),
-}
+    where = f"the entry 'sbil' of its {METADATA}"
+    said = described(content, where)
+    if len(said["action_names"]) != actions:
+        raise UserError(f"{where} is damaged: it does not name {actions} actions; remove it.")
+    groups = content.get("groups")
+    if groups is None:
+        return said
+    if not isinstance(groups, list) or not all(type(group) is int and abs(group) < 1 << 62 for group in groups):
+        raise UserError(f"{where} is damaged: its groups are not a list of whole numbers.")
+    return {**said, "groups": np.array(groups, np.int64)}
 
 
 # Writing
@@ -408,21 +342,24 @@ OWN: dict[str, Callable[[Any], bool]] = {
 
 def _complete(demonstrations: Demonstrations, drop_last: bool) -> Demonstrations:
     """Demonstrations whose trajectories all have their last state."""
-    trajectories = demonstrations.trajectories
-    without = [index for index, trajectory in enumerate(trajectories) if not trajectory.has_last_observation]
-    if not without:
+    whole = [trajectory.has_last_observation for trajectory in demonstrations.trajectories]
+    if all(whole):
         return demonstrations
     if not drop_last:
-        raise UserError(
-            f"trajectory {without[0]} has no state after its last action, and Minari needs one; leave such actions out "
-            "with drop_last (--drop-last)."
-        )
-    kept = [i for i, trajectory in enumerate(trajectories) if trajectory.has_last_observation or len(trajectory) > 1]
-    if not kept:
+        which = f"trajectory {whole.index(False)} has no state after its last action, and Minari needs one"
+        raise UserError(f"{which}; leave such actions out with drop_last (--drop-last).")
+    kept = np.flatnonzero((demonstrations.lengths > 1) | whole)
+    if not len(kept):
         raise UserError("every trajectory is a single decision without a state after it, which Minari cannot store.")
-    shortened = {i: Trajectory(t.observations, t.actions[:-1], truncated=True) for i, t in enumerate(trajectories)}
-    left = tuple(trajectories[i] if trajectories[i].has_last_observation else shortened[i] for i in kept)
-    return replace(demonstrations.select(kept), trajectories=left)
+    chosen = demonstrations.select(kept)
+    return replace(chosen, trajectories=tuple(map(_shortened, chosen.trajectories)))
+
+
+def _shortened(trajectory: Trajectory) -> Trajectory:
+    """Leave out the last action if its successor is not known."""
+    if trajectory.has_last_observation:
+        return trajectory
+    return Trajectory(trajectory.observations, trajectory.actions[:-1], truncated=True)
 
 
 def _metadata_of(demonstrations: Demonstrations, name: str) -> dict[str, Any]:
@@ -432,7 +369,7 @@ def _metadata_of(demonstrations: Demonstrations, name: str) -> dict[str, Any]:
     box = {"type": "Box", "dtype": str(first.dtype), "shape": list(shape)}
     box |= {"low": np.full(shape, low).tolist(), "high": np.full(shape, high).tolist()}
     actions = {"type": "Discrete", "dtype": "int64", "start": 0, "n": len(demonstrations.action_names)}
-    groups, schema = demonstrations.groups, demonstrations.schema
+    groups = demonstrations.groups
     return {
         "dataset_id": name,
         "minari_version": VERSION,
@@ -444,14 +381,7 @@ def _metadata_of(demonstrations: Demonstrations, name: str) -> dict[str, Any]:
         "total_steps": demonstrations.steps,
         "dataset_size": round(sum(t.observations.nbytes for t in demonstrations.trajectories) / 1e6, 1),
         "description": "Recorded decisions, written by sbil. Rewards were not recorded: they are not-a-number.",
-        "sbil": {
-            "action_names": list(demonstrations.action_names),
-            "observation_names": list(demonstrations.observation_names),
-            "provenance": dict(demonstrations.provenance),
-            "stack": demonstrations.stack,
-            "groups": None if groups is None else [int(group) for group in groups],
-            "schema": None if schema is None else schema.as_json(),
-        },
+        "sbil": {**describe(demonstrations), **({} if groups is None else {"groups": groups.tolist()})},
     }
 
 
