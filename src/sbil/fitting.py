@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Rows, Spec, make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations, Trajectory, read
-from sbil.errors import UserError, unknown
+from sbil.errors import UserError
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.policy.folder import ENERGIES
@@ -93,10 +92,6 @@ def demonstrations_of(data: Any, columns: Mapping[str, Any] | None = None) -> De
     columns: what the columns of the table mean, as the keywords of `sbil.read`: {"action": "treatment"}.
     """
     if not isinstance(data, Demonstrations):
-        known = [name for name in signature(read).parameters if name != "source"]
-        for name in columns or {}:
-            if name not in known:
-                raise unknown("name in columns", name, known)
         return read(data, **(columns or {}))
     if columns:
         raise UserError("columns say how to read a table, and these demonstrations are read already; leave them out.")

@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from sbil.demonstrations.problems import Problem
 from sbil.demonstrations.reader_process import asked
-from sbil.demonstrations.reading import roles_of, whole
-from sbil.demonstrations.roles import Roles
-from sbil.demonstrations.schema import Missing, Schema
+from sbil.demonstrations.reading import described_by_itself
+from sbil.demonstrations.roles import Columns, Roles
+from sbil.demonstrations.schema import Schema
 from sbil.demonstrations.trajectory import Demonstrations
 from sbil.errors import UserError
 
@@ -81,50 +81,29 @@ class Check:
     def from_json(cls, content: dict[str, Any]) -> Check:
         """From the plain values of `dataclasses.asdict`, as they come from the reader process."""
         columns = [{**column, "levels": tuple(column["levels"])} for column in content["columns"]]
-        episodes = content["episodes"]
-        made = {
-            "guessed": tuple(content["guessed"]),
-            "columns": tuple(ColumnFacts(**column) for column in columns),
-            "episodes": episodes and EpisodeFacts(**episodes),
-            "problems": tuple(Problem(**problem) for problem in content["problems"]),
-        }
-        return cls(**{**content, **made})
+        return replace(
+            cls(**content),
+            guessed=tuple(content["guessed"]),
+            columns=tuple(ColumnFacts(**column) for column in columns),
+            episodes=content["episodes"] and EpisodeFacts(**content["episodes"]),
+            problems=tuple(Problem(**problem) for problem in content["problems"]),
+        )
 
 
-def check(
-    source: Any,
-    *,
-    episode: str | None = None,
-    time: str | None = None,
-    action: str | None = None,
-    observations: Sequence[str] = (),
-    terminal: str | None = None,
-    truncated: str | None = None,
-    group: str | None = None,
-    categories: Sequence[str] = (),
-    one_hot: Sequence[str] = (),
-    units: Mapping[str, str] | None = None,
-    missing: Missing | None = None,
-    schema: Schema | str | Path | None = None,
-    exclude: Sequence[str] = (),
-) -> Check:
+def check(source: Any, **columns: Unpack[Columns]) -> Check:
     """Look through a table as `read` would, guess the roles that are not given, and list what is wrong.
 
-    source: whatever `read` reads, or Demonstrations. The other arguments are those of `read`.
+    source: whatever `read` reads, or Demonstrations. The keywords are those of `read`.
     Everything that `read` would refuse is listed and stops nothing here. A file that is no table, and the name of a
     column that is not there, are UserErrors here as well. The episodes named in `exclude` are not looked at.
     """
-    roles = roles_of(
-        **{"episode": episode, "time": time, "action": action, "terminal": terminal, "truncated": truncated},
-        **{"group": group, "observations": observations, "categories": categories, "one_hot": one_hot},
-        **{"units": units, "missing": missing, "schema": schema},
-    )
+    roles, schema = Roles.of(columns), columns.get("schema")
     kind = "the demonstrations" if isinstance(source, Demonstrations) else "the data frame"
     name = str(source) if isinstance(source, str | Path) else kind
-    loaded = source if isinstance(source, Demonstrations) else whole(source, roles, exclude)
+    loaded = source if isinstance(source, Demonstrations) else described_by_itself(source, roles)
     if loaded is not None:
         source, roles = _as_table(loaded, name)
-    with asked(source, {"task": "check", "roles": roles.as_json(), "exclude": list(exclude)}) as (_, result):
+    with asked(source, {"task": "check", "roles": roles.as_json()}) as (_, result):
         found = replace(Check.from_json(result["check"]), source=name)
     words = ["sbil", "train", "edm", "--data", name]
     if loaded is None:
@@ -139,11 +118,10 @@ def _as_table(demonstrations: Demonstrations, name: str) -> tuple[Any, Roles]:
     if len(demonstrations.observation_shape) != 1:
         raise UserError(f"{name}: its observations are images; check is for tables of numbers.")
     steps = demonstrations.flat()
-    roles = {"episode": "(episode)", "time": "(step)", "action": "(action)"}  # names that no observation has
     columns = {c: steps.observation[:, i] for i, c in enumerate(demonstrations.observation_names)}
     actions = np.array(demonstrations.action_names, dtype=object)[steps.action].tolist()
     frame = pl.DataFrame({"(episode)": steps.trajectory, "(step)": steps.time, "(action)": actions, **columns})
-    return frame, roles_of(**roles, observations=list(columns))
+    return frame, Roles("(episode)", "(step)", "(action)", tuple(columns))  # names that no observation has
 
 
 def _options(found: Check, roles: Roles, file: str | Path | None) -> list[str]:

@@ -32,6 +32,9 @@ def without(
 
     gone: receives the counts of rows that were left out.
     """
+    if not names:
+        yield from batches
+        return
     if episode is None:
         raise UserError("episodes are excluded by name, and these data have none; name their column (--episode).")
     unwanted = {*names[1:]} if names[0] == episode else {*names}
@@ -48,10 +51,8 @@ def without(
             yield batch._replace(frame=batch.frame.filter(keep), rows=batch.rows[keep])
     strangers = sorted(unwanted - levels.index.keys())
     if strangers:
-        raise UserError(
-            f"{len(strangers)} of the episodes to exclude are not in the data, for example '{strangers[0][:60]}'; "
-            "correct the list."
-        )
+        example = f"for example '{strangers[0][:60]}'; correct the list"
+        raise UserError(f"{len(strangers)} of the episodes to exclude are not in the data, {example}.")
     if not left:
         raise UserError("every episode is excluded; none is left.")
     if gone is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from sbil.errors import UserError
 UNSOUND = ("not a time", "no text", "too many names")  # where these are found, the order of the rows is not known
 
 
-def look(table: Table, roles: Roles, folder: Path, exclude: Sequence[str] = ()) -> Check:
-    """Look through a table, without the episodes to `exclude`; roles that were not given are guessed."""
+def look(table: Table, roles: Roles, folder: Path) -> Check:
+    """Look through a table; roles that were not given are guessed."""
     first, batches = begin(table)
     said = {role: roles.said(role) for role in ROLES}
     for role, name in said.items():
@@ -38,7 +38,7 @@ def look(table: Table, roles: Roles, folder: Path, exclude: Sequence[str] = ()) 
     schema = _planned(roles, found, numeric, problems)
     survey = Survey(table.names, found, _known(roles, found["action"]))
     gathering = Gathering(schema, wanted(schema), folder, problems, keep_numbers=False) if schema else None
-    for batch in without(batches, found["episode"], exclude) if exclude else batches:
+    for batch in without(batches, found["episode"], roles.exclude):
         codes = gathering.add(batch) if gathering else {}
         survey.add(batch, codes, gathering.latest if gathering else {})
     read = gathering.finish() if gathering else None

@@ -40,10 +40,8 @@ def asked(source: Any, request: dict[str, Any]) -> Iterator[tuple[Path, dict[str
     """Ask about a table; yield the folder of arrays and the result while the block runs."""
     folder = Path(tempfile.mkdtemp(prefix="sbil-read-"))
     try:
-        if isinstance(source, str | Path):
-            yield folder, _about_files(source, request, folder)
-        else:
-            yield folder, _about_frame(source, request, folder)
+        about = _about_files if isinstance(source, str | Path) else _about_frame
+        yield folder, about(source, request, folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(f"no room left for a copy of the table in {folder.parent}; set TMPDIR.") from None
@@ -57,9 +55,7 @@ def _about_files(source: str | Path, request: dict[str, Any], folder: Path) -> d
 
     files = files_of(source)
     result = elsewhere({**request, "files": [str(path) for path in files], "name": str(source)}, folder)
-    result.setdefault("provenance", {})["source"] = [path.name for path in files]
-    result["provenance"]["sha256"] = result["sha256"]
-    return result
+    return {**result, "origin": {"source": [path.name for path in files], "sha256": result["sha256"]}}
 
 
 def _about_frame(frame: Any, request: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -67,8 +63,7 @@ def _about_frame(frame: Any, request: dict[str, Any], folder: Path) -> dict[str,
     if format_ is None or format_.table is None:
         raise UserError(f"a table is a path, or a Pandas or Polars data frame. Got {type(frame).__name__}.")
     result = _answer({**request, "files": [], "name": "the data frame"}, format_.table(frame), folder)
-    result.setdefault("provenance", {})["source"] = ["data frame"]
-    return result
+    return {**result, "origin": {"source": ["data frame"]}}
 
 
 def elsewhere(request: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -138,12 +133,12 @@ def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, An
     from sbil.demonstrations import looking, rows
 
     try:
-        if request["task"] == "read":
-            return rows.demonstrations(table, Roles.from_json(request["roles"]), folder, request["exclude"])
         if request["task"] == "observe":
             return rows.states(table, Schema.from_json(request["schema"]), folder)
-        found = looking.look(table, Roles.from_json(request["roles"]), folder, request["exclude"])
-        return {"check": asdict(found)}
+        roles = Roles.from_json(request["roles"])
+        if request["task"] == "read":
+            return rows.demonstrations(table, roles, folder)
+        return {"check": asdict(looking.look(table, roles, folder))}
     except UserError as error:
         placed = any(str(error).startswith(name) for name in request["files"] or [request["name"]])
         raise (error if placed else UserError(f"{request['name']}: {error}")) from None

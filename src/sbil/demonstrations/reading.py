@@ -6,17 +6,16 @@ folder is removed at once, so that a large table takes little memory and leaves 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from sbil.demonstrations import formats
 from sbil.demonstrations.reader_process import asked
-from sbil.demonstrations.roles import Roles
-from sbil.demonstrations.schema import Missing, Schema
+from sbil.demonstrations.roles import Columns, Roles
+from sbil.demonstrations.schema import Schema
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
 from sbil.errors import UserError
 
@@ -32,23 +31,7 @@ class States(NamedTuple):
     filled: dict[str, int]  # values that were missing and filled in, by column
 
 
-def read(
-    source: Any,
-    *,
-    episode: str | None = None,
-    time: str | None = None,
-    action: str | None = None,
-    observations: Sequence[str] = (),
-    terminal: str | None = None,
-    truncated: str | None = None,
-    group: str | None = None,
-    categories: Sequence[str] = (),
-    one_hot: Sequence[str] = (),
-    units: Mapping[str, str] | None = None,
-    missing: Missing | None = None,
-    schema: Schema | str | Path | None = None,
-    exclude: Sequence[str] = (),
-) -> Demonstrations:
+def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
     """Read demonstrations from any format; what cannot be used is refused with its row and column.
 
     source: a CSV or Parquet file, a folder or a glob of them, an NPZ file, `minari:NAME`, a Pandas or Polars frame.
@@ -71,21 +54,16 @@ def read(
         and actions that it lists are allowed.
     exclude: the names of episodes to leave out; their rows are not checked.
     """
-    roles = roles_of(
-        **{"episode": episode, "time": time, "action": action, "terminal": terminal, "truncated": truncated},
-        **{"group": group, "observations": observations, "categories": categories, "one_hot": one_hot},
-        **{"units": units, "missing": missing, "schema": schema},
-    )
-    if loaded := whole(source, roles, exclude):
+    roles = Roles.of(columns)
+    if loaded := described_by_itself(source, roles):
         return loaded
-    with asked(source, {"task": "read", "roles": roles.as_json(), "exclude": list(exclude)}) as (folder, result):
+    with asked(source, {"task": "read", "roles": roles.as_json()}) as (folder, result):
         return _assembled(folder, result)
 
 
 def read_observations(source: Any, schema: Schema | str | Path) -> States:
     """Read the states that a policy decides on: the columns of its schema, in any order, with or without actions."""
-    chosen = _schema(schema)
-    assert chosen is not None
+    chosen = Schema.load(schema) if isinstance(schema, str | Path) else schema
     with asked(source, {"task": "observe", "schema": chosen.as_json()}) as (folder, result):
         texts = {role: _texts(folder, role, names) for role, names in result["texts"].items()}
         kept = np.load(folder / "kept.npy")
@@ -104,31 +82,14 @@ def _texts(folder: Path, role: str, names: list[str]) -> list[str]:
     return [texts[code] for code in np.load(folder / f"{role}.npy").tolist()]
 
 
-def roles_of(**said: Any) -> Roles:
-    """What a person said about the columns, checked."""
-    lists = {name: _several(said.get(name, ()), name) for name in ("observations", "categories", "one_hot")}
-    more = {"units": dict(said.get("units") or {}), "schema": _schema(said.get("schema"))}
-    return Roles(**{**said, **lists, **more})
-
-
-def _several(names: Sequence[str], what: str) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise UserError(f"{what} is a list of columns. Got the text '{names}'; write ['{names}'].")
-    return tuple(names)
-
-
-def _schema(schema: Schema | str | Path | None) -> Schema | None:
-    return Schema.load(schema) if isinstance(schema, str | Path) else schema
-
-
-def whole(source: Any, roles: Roles, exclude: Sequence[str]) -> Demonstrations | None:
+def described_by_itself(source: Any, roles: Roles) -> Demonstrations | None:
     """Demonstrations whose own files say what is what; None if the source is a table."""
     format_ = formats.of(source)
     if format_ is None or format_.demonstrations is None:
         return None
-    if replace(roles, schema=None) != Roles():
+    if replace(roles, schema=None, exclude=()) != Roles():
         raise UserError(f"{source}: columns can be given for a table (CSV, Parquet), not for this kind of data.")
-    if exclude:
+    if roles.exclude:
         raise UserError(f"{source}: episodes are excluded by name, and these data have none.")
     return format_.demonstrations(source)
 
@@ -148,7 +109,7 @@ def _assembled(folder: Path, result: dict[str, Any]) -> Demonstrations:
         tuple(Trajectory(seen[start:stop], taken[start:stop], *end) for start, stop, *end in bounds),
         schema.actions,
         schema.observation_names,
-        result["provenance"],
+        {**result["provenance"], **result["origin"]},
         schema=schema,
         groups=np.load(folder / "groups.npy") if schema.group else None,
         ids=tuple(result["ids"]) if result["ids"] else None,

@@ -6,12 +6,32 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 
 from sbil.demonstrations.schema import ROLES, Column, Kind, Missing, Schema
-from sbil.errors import UserError
+from sbil.errors import UserError, unknown
 
 SHOWN = 20  # names of columns in a message
+LISTS = ("observations", "categories", "one_hot", "exclude")
+
+
+class Columns(TypedDict, total=False):
+    """What the columns of a table mean: the keywords of `read`, which explains them, and of `check`."""
+
+    episode: str | None
+    time: str | None
+    action: str | None
+    observations: Sequence[str]
+    terminal: str | None
+    truncated: str | None
+    group: str | None
+    categories: Sequence[str]
+    one_hot: Sequence[str]
+    units: Mapping[str, str] | None
+    missing: Missing | None
+    schema: Schema | str | Path | None
+    exclude: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -30,17 +50,29 @@ class Roles:
     missing: Missing | None = None  # None: the rule of the schema, or refuse
     schema: Schema | None = None
     truncated: str | None = None
+    exclude: tuple[str, ...] = ()  # names of episodes
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Roles:
+        """Check `Columns` that a person gave."""
+        for name, value in columns.items():
+            if name not in Columns.__annotations__:
+                raise unknown("name in columns", name, Columns.__annotations__)
+            if name in LISTS and isinstance(value, str):
+                raise UserError(f"{name} is a list. Got the text '{value}'; write ['{value}'].")
+        schema = columns.get("schema")
+        lists: dict[str, Any] = {name: tuple(columns.get(name, ())) for name in LISTS}
+        schema = Schema.load(schema) if isinstance(schema, str | Path) else schema
+        return cls(**{**columns, **lists, "units": dict(columns.get("units") or {}), "schema": schema})
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
-        return {**asdict(self), "units": dict(self.units), "schema": self.schema and self.schema.as_json()}
+        return {**asdict(self), "schema": self.schema and self.schema.as_json()}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Roles:
         """From plain values written by `as_json`."""
-        lists = {name: tuple(content[name]) for name in ("observations", "categories", "one_hot")}
-        schema = Schema.from_json(content["schema"]) if content["schema"] else None
-        return cls(**{**content, **lists, "schema": schema})
+        return cls.of({**content, "schema": content["schema"] and Schema.from_json(content["schema"])})
 
     def said(self, role: str) -> str | None:
         """The column of a role, as the person said or as the schema says."""

@@ -6,7 +6,7 @@ gaps to fill, are written once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -119,13 +119,13 @@ def wanted(schema: Schema) -> Wanted:
     return Wanted((*named, *sorted(schema.levels)), schema.time, flags)
 
 
-def demonstrations(table: Table, roles: Roles, folder: Path, exclude: Sequence[str] = ()) -> dict[str, Any]:
+def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
     """Write the arrays of demonstrations into `folder`; returns what else is to be said about them."""
     first, batches = begin(table)
     schema = roles.plan(table.names, {name: looks_numeric(first, name) for name in table.names})
     gone: dict[str, int] = {}
     problems = Problems(raising=True)
-    batches = without(batches, schema.episode, exclude, gone) if exclude else batches
+    batches = without(batches, schema.episode, roles.exclude, gone)
     read = Gathering(schema, wanted(schema), folder, problems).all(batches)
     problems.add(rules.of_columns(rules.OF_COLUMNS, read, schema))
     order = ordered(read, schema, complete(read) if schema.missing == "drop" else None)
