@@ -20,6 +20,11 @@ def setting_of(result: Result) -> str:
     return f"{cell.environment}, {cell.demonstrator} demonstrator ({cell.mode}), {thinning}{seed}"
 
 
+def method_of(result: Result) -> str:
+    """Name the method of a cell."""
+    return str(result.cell.method)
+
+
 def two_lines(setting: str) -> list[str]:
     """Split the name of a setting into the environment and the rest."""
     return setting.split(", ", 1)
@@ -35,11 +40,9 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 def distinct(results: Sequence[Result]) -> list[Result]:
     """Return the same cells. Refuse two cells that would stand in one place of a table or figure."""
-    seen = set()
-    for cell in (result.cell for result in results):
-        if str(cell) in seen:
-            raise UserError(f"{cell} is there twice, run in different ways; bring one grid at a time.")
-        seen.add(str(cell))
+    for name, same in grouped(results, lambda result: str(result.cell)).items():
+        if len(same) > 1:
+            raise UserError(f"{name} is there twice, run in different ways; bring one grid at a time.")
     return list(results)
 
 
@@ -66,8 +69,6 @@ def strata(
     The draws of all settings and sizes of an environment have the same seeds, initial weights and live episodes. They
     are not independent, so they form one stratum. Another seed, or another number of runs, makes another stratum.
     """
-    groups: dict[tuple[str, int, tuple[int, ...]], list[np.ndarray]] = {}
-    for result in sorted(results, key=lambda result: decisions_of(result.cell)):
-        found = values(result)
-        groups.setdefault((result.cell.environment, result.cell.seed, found.shape), []).append(found)
-    return [np.stack(stratum) for stratum in groups.values()]
+    ordered = sorted(results, key=lambda result: decisions_of(result.cell))
+    groups = grouped(ordered, lambda result: (result.cell.environment, result.cell.seed, values(result).shape))
+    return [np.stack([values(result) for result in stratum]) for stratum in groups.values()]

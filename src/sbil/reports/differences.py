@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sbil.experiments import Result
-from sbil.reports.cells import decisions_of, ordinary, setting_of
+from sbil.reports.cells import decisions_of, method_of, ordinary, setting_of
 from sbil.statistics import estimate, sign_flip
 
 FEWEST_DRAWS = 6  # with fewer draws the sign-flip test cannot give p < 0.05
@@ -27,7 +27,7 @@ def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[st
     return [
         {
             "setting": setting_of(result),
-            "method": str(result.cell.method),
+            "method": method_of(result),
             "size": result.cell.size,
             **difference(result.scores - other.scores),
         }
@@ -37,7 +37,7 @@ def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[st
 
 def pairs_of(results: Sequence[Result], every: Sequence[Result], baseline: str) -> list[tuple[Result, Result]]:
     """Pair each cell with the ordinary cell of the baseline of the same setting, size and runs, if there is one."""
-    base = {decisions_of(result.cell): result for result in ordinary(every) if str(result.cell.method) == baseline}
+    base = {decisions_of(result.cell): result for result in ordinary(every) if method_of(result) == baseline}
     pairs = [(result, base.get(decisions_of(result.cell))) for result in results]
     return [(r, other) for r, other in pairs if other and other is not r and other.scores.shape == r.scores.shape]
 

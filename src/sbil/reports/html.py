@@ -29,6 +29,28 @@ def joined(parts: Iterable[str]) -> Html:
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
 
 
+def table(label: str, *parts: str, caption: str = "", look: str, box: str = "scroll") -> Html:
+    """Return a table in a box that scrolls by itself, also by keyboard. Its caption is for readers of the screen."""
+    head = [tag("caption", caption, class_="hidden")] if caption else []
+    inside = tag("table", *head, *parts, class_=look)
+    return tag("div", inside, class_=box, role="region", aria_label=label, tabindex=0)
+
+
+def head(*cells: str) -> Html:
+    """Return the head of a table with one row of cells."""
+    return tag("thead", tag("tr", *cells))
+
+
+def folded(title: str, *parts: str, **attributes: object) -> Html:
+    """Return parts under a title that opens and closes them."""
+    return tag("details", tag("summary", title), *parts, **attributes)
+
+
+def stack(parts: Iterable[str]) -> Html:
+    """Return parts one above the other."""
+    return tag("div", *parts, class_="stack")
+
+
 def page(name: str, data: Any, *, command: str = "sbil report", looks: str = "", **parts: str) -> str:
     """Return the page of name.html, name.css and name.js with its data (plain values) and its other parts.
 

@@ -11,9 +11,9 @@ from typing import Any
 from sbil.experiments import Result
 from sbil.experiments.result import SECONDS
 from sbil.reports import clinical, commands, html, labels, page_data, sentences
-from sbil.reports.cells import grouped, is_ordinary, setting_of, two_lines
+from sbil.reports.cells import grouped, is_ordinary, method_of, setting_of, two_lines
 from sbil.reports.differences import FEWEST_DRAWS, few_draws
-from sbil.reports.html import Html, joined, tag
+from sbil.reports.html import Html, folded, joined, stack, tag
 from sbil.reports.names import MAIN, name_of
 from sbil.reports.page_data import beyond
 from sbil.reports.rows import aggregates, cell_rows
@@ -41,8 +41,8 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
         "page",
         page_data.plain(page_data.data(apart, facts)),
         title=summary(apart),
-        few=_spaced(few_draws(apart)),
-        every=_spaced(EVERY if any(result.cell.every_state for result in apart) else ""),
+        few=f" {few_draws(apart)}".rstrip(),
+        every=f" {EVERY}" if any(result.cell.every_state for result in apart) else "",
         verdict=_sentences(sentences.sentences(apart, compared)),
         glance=_glance(compared),
         settings=_by_setting(apart, compared),
@@ -55,22 +55,17 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
     )
 
 
-def _spaced(sentence: str) -> str:
-    """Put a space before a sentence that follows another one."""
-    return f" {sentence}" if sentence else ""
-
-
 def shown(results: Sequence[Result]) -> list[Result]:
     """Return the cells of the main methods, which are shown first, or all cells if there are none of them."""
-    return [result for result in results if str(result.cell.method) in MAIN] or list(results)
+    return [result for result in results if method_of(result) in MAIN] or list(results)
 
 
 def summary(results: Sequence[Result]) -> str:
     """ "575 cells, 23 methods, 5 settings, 28,750 runs"."""
     counts = {
         "cell": len(results),
-        "method": len({str(result.cell.method) for result in results}),
-        "setting": len({setting_of(result) for result in results}),
+        "method": len(grouped(results, method_of)),
+        "setting": len(grouped(results, setting_of)),
         "run": sum(len(result.cell.runs) for result in results),
     }
     return ", ".join(counted(count, name) for name, count in counts.items())
@@ -92,11 +87,12 @@ def _by_setting(results: Sequence[Result], compared: Sequence[dict[str, Any]]) -
     settings = grouped(results, setting_of)
     if len(settings) == 1:
         return Html("")
-    cards = []
-    for setting, here in settings.items():
-        said = sentences.sentences(here, [row for row in compared if row["setting"] == setting])
-        cards.append(tag("details", tag("summary", setting), _sentences(said)))
-    return joined([tag("h3", "Setting by setting"), tag("div", *cards, class_="stack")])
+    rows = grouped(compared, lambda row: row["setting"])
+    cards = [
+        folded(setting, _sentences(sentences.sentences(here, rows.get(setting, []))))
+        for setting, here in settings.items()
+    ]
+    return joined([tag("h3", "Setting by setting"), stack(cards)])
 
 
 def _glance(compared: Sequence[dict[str, Any]]) -> Html:
@@ -108,12 +104,12 @@ def _glance(compared: Sequence[dict[str, Any]]) -> Html:
     pairs = list(dict.fromkeys((row["method"], row["baseline"]) for row in kept))
     sizes = sorted({row["size"] for row in compared})
     edges = Html("".join(f'<col class="{_edge(size, sizes)}">' for _ in pairs for size in sizes))
-    inside = tag("colgroup", Html('<col class="label">'), edges), _glance_head(pairs, sizes)
+    columns, head = tag("colgroup", Html('<col class="label">'), edges), _glance_head(pairs, sizes)
     narrow = {1: " one", 2: " two"}.get(len(sizes), "")  # wider columns, so that their heading has room
-    caption, body = tag("caption", "EDM at a glance", class_="hidden"), _glance_body(compared, pairs, sizes)
-    table = tag("table", caption, *inside, body, class_=f"glance{narrow}")
+    body, title = _glance_body(compared, pairs, sizes), "EDM at a glance"
+    table = html.table(title, columns, head, body, caption=title, look=f"glance{narrow}")
     key = "▲ clearly above, ▼ clearly below, · no clear difference, ? too few draws; by number of trajectories."
-    return joined([tag("h3", "EDM at a glance"), _scrolling(table, "EDM at a glance"), tag("p", key, class_="note")])
+    return joined([tag("h3", title), table, tag("p", key, class_="note")])
 
 
 def _glance_head(pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Html:
@@ -128,7 +124,7 @@ def _glance_head(pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Html
 def _glance_body(compared: Sequence[dict[str, Any]], pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Html:
     found = {(row["setting"], row["method"], row["baseline"], row["size"]): row for row in compared}
     lines = []
-    for setting in dict.fromkeys(row["setting"] for row in compared):
+    for setting in grouped(compared, lambda row: row["setting"]):
         name = tag("th", *(tag("span", line) for line in two_lines(setting)), scope="row")
         marks = [_mark(found.get((setting, *pair, size)), _edge(size, sizes)) for pair in pairs for size in sizes]
         lines.append(tag("tr", name, *marks))
@@ -139,44 +135,37 @@ def _edge(size: int, sizes: Sequence[int]) -> str:
     return "first" if size == sizes[0] else "inner"
 
 
-def _scrolling(table: Html, label: str, kind: str = "scroll") -> Html:
-    """Make a box that scrolls by itself, also by keyboard."""
-    return tag("div", table, class_=kind, role="region", aria_label=label, tabindex=0)
-
-
 def _mark(row: dict[str, Any] | None, edge: str) -> Html:
     if row is None:
         return tag("td", class_=edge)
     kind = row["verdict"] if row["verdict"] in ("above", "below") else "unclear"
-    interval = {"mean": row["mean"], "mean_low": row["low"], "mean_high": row["high"]}
-    words = f"{row['verdict']}, {_interval(interval, 'mean', signed=True)}"
+    words = f"{row['verdict']}, {_interval(row['mean'], row['low'], row['high'], signed=True)}"
     glyph = tag("span", GLYPHS.get(row["verdict"], "?"), aria_hidden="true")
     return tag("td", glyph, tag("span", words, class_="hidden"), class_=f"{kind} {edge}", title=words)
 
 
-def _known(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
 def _number(value: float | None, signed: bool = False) -> str:
-    if value is None or not _known(value):
+    if value is None or not math.isfinite(value):
         return "–"
     return f"{round(value, 3) + 0.0:{'+' if signed else ''}.3f}".replace("-", "−")
 
 
-def _interval(row: dict[str, Any], name: str, signed: bool = False) -> str:
-    """Write the entries of a row whose names start with `name` as 0.812 [0.745, 0.871], or "" if there are none."""
-    value, low, high = (row[key] for key in (name, f"{name}_low", f"{name}_high"))
-    if value is None:
-        return ""
-    return _number(value, signed) + (f" [{_number(low, signed)}, {_number(high, signed)}]" if _known(low) else "")
+def _columns(row: dict[str, Any], name: str, signed: bool = False) -> str:
+    """Write the entries of a row whose names start with `name`, or "" if there are none."""
+    return "" if row[name] is None else _interval(row[name], row[f"{name}_low"], row[f"{name}_high"], signed)
+
+
+def _interval(value: float, low: float | None, high: float | None, signed: bool = False) -> str:
+    """Write a value with its interval as 0.812 [0.745, 0.871]."""
+    interval = f" [{_number(low, signed)}, {_number(high, signed)}]"
+    return _number(value, signed) + (interval if low is not None and math.isfinite(low) else "")
 
 
 def _shown(row: dict[str, Any], draws: int) -> dict[str, tuple[str, float | None]]:
     """Return the columns of a cell in the table: the text, and the number by which the column is sorted."""
     printed, error = row["printed_mean"], row["printed_standard_error"]
     every = bool(row.get("every_state"))
-    interval = f"{_number(row['low'])} to {_number(row['high'])}" + (_few(draws) if _known(row["low"]) else "")
+    few = f" ({counted(draws, 'draw')})" if draws < FEWEST_DRAWS and row["low"] is not None else ""
     return {
         "Method": (name_of(row["method"]), None),
         "Size": (str(row["size"]), row["size"]),
@@ -184,18 +173,13 @@ def _shown(row: dict[str, Any], draws: int) -> dict[str, tuple[str, float | None
         "Runs": (str(row["runs"]), row["runs"]),
         "Diverged": (str(row["diverged"]), row["diverged"]),
         "Mean ± s.e.": (f"{_number(row['mean'])} ± {_number(row['standard_error'])}", row["mean"]),
-        "95 % interval": (interval, row["low"]),
+        "95 % interval": (f"{_number(row['low'])} to {_number(row['high'])}{few}", row["low"]),
         "IQM": (_number(row["iqm"]), row["iqm"]),
-        "Minus BC": (_interval(row, "difference", signed=True), row["difference"]),
+        "Minus BC": (_columns(row, "difference", signed=True), row["difference"]),
         "Verdict": (row["verdict"] or "", None),
         "Printed": ("" if printed is None else f"{_number(printed)} ± {_number(error)}", printed),
         "Differs": (f"† {beyond(row)}" if row["differs"] else "", None),
     }
-
-
-def _few(draws: int) -> str:
-    """Return the number of draws in brackets if it is too small for an interval."""
-    return f" ({counted(draws, 'draw')})" if draws < FEWEST_DRAWS else ""
 
 
 def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
@@ -203,46 +187,39 @@ def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
     hidden = {"Unlabelled"} if all(is_ordinary(result.cell) for result in results) else set()
     texts = [_shown(row, result.cell.draws) for result, row in zip(results, facts, strict=True)]
     columns = [name for name in texts[0] if name not in hidden]
-    head = tag(
-        "tr", *(tag("th", tag("button", name, type="button"), scope="col", class_=_kind(name)) for name in columns)
-    )
+    head = html.head(*(_heading(name, tag("button", name, type="button")) for name in columns))
     parts: list[Html] = []
-    for setting in dict.fromkeys(row["setting"] for row in facts):
-        mine = [(number, row) for number, row in enumerate(facts) if row["setting"] == setting]
+    for setting, mine in grouped(enumerate(facts), lambda entry: entry[1]["setting"]).items():
         body = [tag("tr", *(_entry(name, texts[number], row, number) for name in columns)) for number, row in mine]
-        inside = tag("caption", setting, class_="hidden"), tag("thead", head), tag("tbody", *body)
-        box = _scrolling(tag("table", *inside, class_="cells"), f"Cells of {setting}", "scroll tall")
-        opened = {} if parts else {"open": ""}
-        parts.append(tag("details", tag("summary", f"{setting} ", tag("span", class_="count")), box, **opened))
-    return tag("div", *parts, class_="stack")
+        box = html.table(
+            f"Cells of {setting}", head, tag("tbody", *body), caption=setting, look="cells", box="scroll tall"
+        )
+        title = joined([f"{setting} ", tag("span", class_="count")])
+        parts.append(folded(title, box, **({} if parts else {"open": ""})))
+    return stack(parts)
+
+
+def _heading(column: str, content: str) -> Html:
+    return tag("th", content, scope="col", class_=_kind(column))
 
 
 def _overall(results: Sequence[Result]) -> Html:
     """Compare the methods of each setting with BC over all their sizes."""
-    rows = aggregates(results)
-    heads = [
-        "Method",
-        "Interquartile mean",
-        "Mean",
-        "Mean difference from BC",
-        "P(run above BC)",
-        "Clearly above",
-        "Clearly below",
-    ]
-    parts = []
-    for setting in dict.fromkeys(row["group"] for row in rows):
-        body = [tag("tr", *_overall_line(row)) for row in rows if row["group"] == setting]
-        head = tag("thead", tag("tr", *(tag("th", name, scope="col", class_=_kind(name)) for name in heads)))
-        table = tag("table", tag("caption", setting, class_="hidden"), head, tag("tbody", *body), class_="plain")
-        parts.append(tag("details", tag("summary", setting), _scrolling(table, f"Over all sizes, {setting}")))
-    return tag("div", *parts, class_="stack") if parts else Html("")
+    comparison = ["Mean difference from BC", "P(run above BC)", "Clearly above", "Clearly below"]
+    heads = ["Method", "Interquartile mean", "Mean", *comparison]
+    head, parts = html.head(*(_heading(name, name) for name in heads)), []
+    for setting, rows in grouped(aggregates(results), lambda row: row["group"]).items():
+        body = tag("tbody", *map(_overall_line, rows))
+        table = html.table(f"Over all sizes, {setting}", head, body, caption=setting, look="plain")
+        parts.append(folded(setting, table))
+    return stack(parts) if parts else Html("")
 
 
-def _overall_line(row: dict[str, Any]) -> list[Html]:
-    compared = [_interval(row, "difference", signed=True), _interval(row, "improvement")]
+def _overall_line(row: dict[str, Any]) -> Html:
     clear = [f"{row[side]} of {row['compared']}" if row["compared"] else "" for side in ("above", "below")]
-    texts = [_interval(row, "iqm"), _interval(row, "mean"), *compared, *clear]
-    return [tag("th", name_of(row["method"]), scope="row"), *(tag("td", text, class_="number") for text in texts)]
+    texts = [_columns(row, name, signed=name == "difference") for name in ("iqm", "mean", "difference", "improvement")]
+    numbers = [tag("td", text, class_="number") for text in (*texts, *clear)]
+    return tag("tr", tag("th", name_of(row["method"]), scope="row"), *numbers)
 
 
 def _kind(column: str) -> str:
@@ -261,29 +238,25 @@ def _entry(column: str, texts: dict[str, tuple[str, float | None]], row: dict[st
 def _commands(results: Sequence[Result]) -> Html:
     """Show the commands that run the cells of each setting again, and a script for cells without a command."""
     parts = []
-    for setting in sorted({setting_of(result) for result in results}):
-        cells = [result.cell for result in results if setting_of(result) == setting]
+    for setting, here in sorted(grouped(results, setting_of).items()):
+        cells = [result.cell for result in here]
         lines = [tag("pre", tag("code", line), tabindex=0) for line in commands.commands(cells)]
         if script := commands.from_python(cells):
             lines += [tag("p", FROM_PYTHON, class_="note"), tag("pre", tag("code", script), tabindex=0)]
-        parts.append(tag("details", tag("summary", setting), *lines))
-    return tag("div", *parts, class_="stack")
+        parts.append(folded(setting, *lines))
+    return stack(parts)
 
 
 def _provenance(results: Sequence[Result]) -> Html:
     """Show the versions, devices and commits that made the results, and the time it took."""
-    found: dict[str, set[str]] = {}
-    for result in results:
-        for name, value in result.made_by.items():
-            found.setdefault(name, set()).add(str(value))
-    unknown = {name: sum(not result.made_by.get(name) for result in results) for name in found}
-    lines = {
-        name.replace("_", " "): ", ".join(sorted(filter(None, values), key=lambda value: (len(value), value)))
-        + (f" (not recorded for {unknown[name]:,} of {len(results):,} cells)" if unknown[name] else "")
-        for name, values in sorted(found.items())
-    }
+    lines = {}
+    for name in sorted({name for result in results for name in result.made_by}):
+        told = [str(value) for result in results if (value := result.made_by.get(name))]
+        unknown = len(results) - len(told)
+        where = f" (not recorded for {unknown:,} of {len(results):,} cells)" if unknown else ""
+        lines[name.replace("_", " ")] = ", ".join(sorted(set(told), key=lambda text: (len(text), text))) + where
     for name in SECONDS:
         taken = sum(result.seconds.get(name, math.nan) for result in results)
         lines |= {f"seconds of {name}": f"{taken:,.0f}"} if math.isfinite(taken) else {}
     body = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in lines.items()]
-    return _scrolling(tag("table", *body, class_="facts"), "Made by")
+    return html.table("Made by", *body, look="facts")

@@ -7,7 +7,7 @@ from typing import Any
 from sbil import statistics
 from sbil.experiments import Result
 from sbil.reports import paper_numbers
-from sbil.reports.cells import ordinary, setting_of, strata
+from sbil.reports.cells import grouped, method_of, ordinary, setting_of, strata
 from sbil.reports.differences import difference, pairs_of, verdict
 from sbil.reports.names import place_of
 from sbil.statistics import Interval, estimate
@@ -18,14 +18,9 @@ def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     rare = _rare(results, "every_state", "seed")
     return [
         {
-            "environment": result.cell.environment,
-            "demonstrator": result.cell.demonstrator,
-            "mode": result.cell.mode,
-            "thin": result.cell.thin,
-            "method": str(result.cell.method),
-            "size": result.cell.size,
-            "unlabelled": result.cell.unlabelled,
-            **{name: getattr(result.cell, name) for name in rare},
+            **{name: getattr(result.cell, name) for name in ("environment", "demonstrator", "mode", "thin")},
+            "method": method_of(result),
+            **{name: getattr(result.cell, name) for name in ("size", "unlabelled", *rare)},
             "draw": draw,
             "initialisation": initialisation,
             "return": round(float(result.returns[i].mean()), 3),
@@ -55,20 +50,17 @@ def cell_rows(results: Sequence[Result], baseline: str = "bc") -> list[dict[str,
 
 def _cell_row(result: Result, other: Result | None, rare: Sequence[str]) -> dict[str, Any]:
     apart = difference(result.scores - other.scores) if other else {}
+    interval = Interval(apart["mean"], apart["low"], apart["high"]) if apart else None
     printed = paper_numbers.counterpart(result)
     row = {
         "setting": setting_of(result),
-        "method": str(result.cell.method),
-        "size": result.cell.size,
-        "unlabelled": result.cell.unlabelled,
-        **{name: getattr(result.cell, name) for name in rare},
+        "method": method_of(result),
+        **{name: getattr(result.cell, name) for name in ("size", "unlabelled", *rare)},
         "runs": len(result.cell.runs),
         "diverged": result.diverged,
         **estimate(result.scores)._asdict(),
         **_columns("iqm", statistics.aggregate([result.scores[None]])),
-        "difference": apart.get("mean"),
-        "difference_low": apart.get("low"),
-        "difference_high": apart.get("high"),
+        **_columns("difference", interval),
         "p": apart.get("p"),
         "verdict": verdict(apart) if apart else None,
         "printed_mean": printed.mean if printed else None,
@@ -93,12 +85,11 @@ def aggregates(
     The comparison with the baseline uses the cells that both have: the mean difference, the probability that a run
     beats a run of the baseline, and the number of cells in which the method is clearly above or below it.
     """
-    found: dict[tuple[str, str], list[Result]] = {}
-    for result in ordinary(results):
-        found.setdefault((by(result), str(result.cell.method)), []).append(result)
-    places = {group: place for place, (group, _) in enumerate(found)}
-    keys = sorted(found, key=lambda key: (places[key[0]], place_of(key[1])))
-    return [{"group": key[0], "method": key[1], **_aggregate(found[key], results, baseline)} for key in keys]
+    return [
+        {"group": group, "method": method, **_aggregate(mine, results, baseline)}
+        for group, here in grouped(ordinary(results), by).items()
+        for method, mine in sorted(grouped(here, method_of).items(), key=lambda entry: place_of(entry[0]))
+    ]
 
 
 def _aggregate(mine: Sequence[Result], every: Sequence[Result], baseline: str) -> dict[str, Any]:

@@ -8,19 +8,20 @@ import io
 import json
 import math
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from sbil.errors import UserError
 from sbil.experiments import Result
 from sbil.reports import paper_numbers
-from sbil.reports.cells import grouped, ordinary, setting_of
+from sbil.reports.cells import grouped, method_of, ordinary, setting_of
 from sbil.reports.differences import few_draws
 from sbil.reports.names import name_of, place_of
 from sbil.reports.rows import aggregates
-from sbil.statistics import Estimate, estimate
-from sbil.text import markdown_table
+from sbil.statistics import Estimate, Interval, estimate
+from sbil.text import counted, markdown_table
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
@@ -38,51 +39,37 @@ def _inert(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     """Return JSON, with null for NaN and infinity."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(entry) for key, entry in value.items()}
-        if isinstance(value, list):
-            return [plain(entry) for entry in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps(plain(value))
+    return json.dumps(json.loads(json.dumps(value), parse_constant=lambda name: None))
 
 
-def short(value: Estimate) -> str:
-    """Write an estimate as 0.812 [0.745, 0.871]; a single run has no interval."""
-    return bracketed(value.mean, value.low, value.high)
-
-
-def bracketed(value: float, low: float, high: float, form: str = ".3f") -> str:
-    """Write a value with its interval as +0.049 [+0.012, +0.090]; without an interval if it is NaN."""
-    return f"{value:{form}}" if math.isnan(low) else f"{value:{form}} [{low:{form}}, {high:{form}}]"
+def bracketed(found: Estimate | Interval, form: str = ".3f") -> str:
+    """Write a statistic with its interval as 0.812 [0.745, 0.871]; without an interval if it is NaN."""
+    interval = "" if math.isnan(found.low) else f" [{found.low:{form}}, {found.high:{form}}]"
+    return f"{found[0]:{form}}{interval}"
 
 
 def grid(results: Sequence[Result], cell_text: Any) -> tuple[list[str], list[list[str]]]:
     """Return (header, lines) of one setting: methods down, sizes across."""
     results = ordinary(results)
     sizes = sorted({result.cell.size for result in results})
-    methods = list(dict.fromkeys(str(result.cell.method) for result in results))
-    found = {(str(r.cell.method), r.cell.size): r for r in results}
+    found = {(method_of(result), result.cell.size): result for result in results}
     if len(found) < len(results):
         raise UserError("a table of methods and sizes shows one setting and one seed; bring them one at a time.")
     lines = [
         [method, *(cell_text(found[method, size]) if (method, size) in found else "" for size in sizes)]
-        for method in methods
+        for method in grouped(results, method_of)
     ]
-    return ["method", *(f"{size} trajectories" if size > 1 else "1 trajectory" for size in sizes)], lines
+    return ["method", *(counted(size, "trajectory") for size in sizes)], lines
 
 
 def with_interval(result: Result) -> str:
     """Write the score of a cell with its interval, and its diverged runs if there are any."""
-    return short(estimate(result.scores)) + _diverged(result)
+    return bracketed(estimate(result.scores)) + _diverged(result)
 
 
 def with_error(result: Result) -> str:
     """Write the score of a cell as the paper does, mean ± standard error, and its diverged runs."""
-    value = estimate(result.scores)
-    return _plus_minus(value.mean, value.standard_error) + _diverged(result)
+    return _plus_minus(*estimate(result.scores)[:2]) + _diverged(result)
 
 
 def with_printed(result: Result) -> str:
@@ -104,10 +91,9 @@ def _diverged(result: Result) -> str:
 
 def terminal(results: Sequence[Result], title: str) -> Table:
     """Return a table of one setting for the terminal."""
-    header, lines = grid(results, with_interval)
-    table = Table(title=title, title_justify="left", caption=few_draws(ordinary(results)) or None)
-    for name in header:
-        table.add_column(name, justify="left" if name == "method" else "right")
+    (first, *sizes), lines = grid(results, with_interval)
+    columns = [Column(first), *(Column(size, justify="right") for size in sizes)]
+    table = Table(*columns, title=title, title_justify="left", caption=few_draws(ordinary(results)) or None)
     for line in lines:
         table.add_row(*line)
     return table
@@ -116,7 +102,7 @@ def terminal(results: Sequence[Result], title: str) -> Table:
 def markdown(results: Sequence[Result], cell_text: Any = with_error) -> str:
     """Return one Markdown table per setting; `cell_text` is with_error, with_interval, with_printed or your own."""
     parts = []
-    for setting, here in _by_setting(results):
+    for setting, here in grouped(ordinary(results), setting_of).items():
         header, lines = grid(here, cell_text)
         note = _note(here) if cell_text is with_interval else ""
         parts.append(f"**{setting}**\n\n" + markdown_table([header, *lines]) + note)
@@ -136,17 +122,16 @@ def aggregate_markdown(
     name = name_of(baseline)
     compared = [f"difference from {name}", f"P(run above {name})", "clearly above", "clearly below"]
     header = ["method", "cells", "IQM", "mean", *compared]
-    rows, groups = aggregates(results, baseline, by), grouped(ordinary(results), by)
-    parts = []
-    for group in dict.fromkeys(row["group"] for row in rows):
-        lines = [_aggregate_line(row) for row in rows if row["group"] == group]
-        parts.append(f"**{group}**\n\n" + markdown_table([header, *lines]) + _note(groups[group]))
+    groups, parts = grouped(ordinary(results), by), []
+    for group, rows in grouped(aggregates(results, baseline, by), lambda row: row["group"]).items():
+        lines = [header, *map(_aggregate_line, rows)]
+        parts.append(f"**{group}**\n\n{markdown_table(lines)}{_note(groups[group])}")
     return "\n".join(parts)
 
 
 def _aggregate_line(row: dict[str, Any]) -> list[str]:
     def text(name: str, form: str = ".3f") -> str:
-        return bracketed(row[name], row[f"{name}_low"], row[f"{name}_high"], form)
+        return bracketed(Interval(row[name], row[f"{name}_low"], row[f"{name}_high"]), form)
 
     diverged = f" ({row['diverged']} of {row['runs']} runs diverged)" if row["diverged"] else ""
     line = [name_of(row["method"]), str(row["cells"]), text("iqm") + diverged, text("mean")]
@@ -156,21 +141,17 @@ def _aggregate_line(row: dict[str, Any]) -> list[str]:
     return [*line, text("difference", "+.3f"), text("improvement"), *clear]
 
 
-def _by_setting(results: Sequence[Result]) -> list[tuple[str, list[Result]]]:
-    return list(grouped(ordinary(results), setting_of).items())
-
-
 def latex(results: Sequence[Result]) -> str:
     """Return one booktabs table per setting: mean ± standard error, and the paper's rows below ours."""
-    return "\n".join(_latex_table(setting, here) for setting, here in _by_setting(results))
+    return "\n".join(starmap(_latex_table, grouped(ordinary(results), setting_of).items()))
 
 
 def _latex_table(setting: str, results: Sequence[Result]) -> str:
-    results = sorted(results, key=lambda result: place_of(str(result.cell.method)))
+    results = sorted(results, key=lambda result: place_of(method_of(result)))
     cell = results[0].cell
     sizes = sorted({result.cell.size for result in results})
     _, ours = grid(results, _latex_cell)
-    body = [[_escaped(name_of(method)), *cells] for method, *cells in ours]
+    body = [[name_of(method).translate(LATEX), *cells] for method, *cells in ours]
     printed = [
         [f"printed: {name}", *_printed_cells(cell.environment, sizes, m)] for m, name in paper_numbers.NAMES.items()
     ]
@@ -194,7 +175,8 @@ def _latex_table(setting: str, results: Sequence[Result]) -> str:
 
 def _caption(setting: str, results: Sequence[Result]) -> str:
     runs = " or ".join(map(str, sorted({len(result.cell.runs) for result in results})))
-    text = rf"{_escaped(setting)}: scaled return (random 0, demonstrator 1), mean $\pm$ standard error of {runs} runs."
+    text = f"{setting.translate(LATEX)}: scaled return (random 0, demonstrator 1), mean $\\pm$ standard error"
+    text += f" of {runs} runs."
     if any(paper_numbers.differs(result) for result in results):
         text += r" $\dagger$: more than two standard errors of the difference from the paper's value."
     return text + (" In brackets: runs that diverged." if any(result.diverged for result in results) else "")
@@ -205,10 +187,9 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 
 def _latex_cell(result: Result) -> str:
-    value = estimate(result.scores)
     mark = r"^\dagger" if paper_numbers.differs(result) else ""
     diverged = f" [{result.diverged}]" if result.diverged else ""
-    return _latex_value(value.mean, value.standard_error, mark) + diverged
+    return _latex_value(*estimate(result.scores)[:2], mark) + diverged
 
 
 def _printed_cells(environment: str, sizes: Sequence[int], method: str) -> list[str]:
@@ -220,13 +201,7 @@ def _latex_value(mean: float, standard_error: float, mark: str = "") -> str:
     return f"${_plus_minus(mean, standard_error)}{mark}$".replace("±", r"\pm")
 
 
-LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
-
-
-def _escaped(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
+LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
