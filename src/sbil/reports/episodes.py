@@ -56,18 +56,19 @@ def episodes_page(
     limit: the largest number of episodes in the page. If there are more, evenly spaced ones are taken.
     policy: a policy whose decisions are shown beside the recorded ones.
     """
-    names = [str(place) for place in range(len(demonstrations))] if ids is None else [str(name) for name in ids]
+    names = [str(name) for name in (range(len(demonstrations)) if ids is None else ids)]
     _check(demonstrations, names, times, limit, policy)
     places = np.unique(np.linspace(0, len(demonstrations) - 1, min(limit, len(demonstrations))).round().astype(int))
     chosen, bands = demonstrations.select(places), _bands(demonstrations)
     longest = _longest(chosen.lengths, len(chosen.observation_names))
-    recorded = None if times is None else [times[place] for place in places]
-    episodes = _episodes(chosen, [names[place] for place in places], recorded, policy, longest, bands)
+    answers = _beside(policy, chosen.trajectories, longest) if policy else [{}] * len(chosen)
+    episodes = []
+    for place, trajectory, answer in zip(places, chosen.trajectories, answers, strict=True):
+        clock = {} if times is None else {"times": _times(times[place], trajectory, longest)}
+        episodes.append({"id": names[place], **_episode(trajectory, longest, bands), **clock, **answer})
     data = {
         "columns": _columns(demonstrations, bands),
-        "actions": [
-            {"name": name, "colour": COLOURS[place % len(COLOURS)]} for place, name in enumerate(chosen.action_names)
-        ],
+        "actions": [{"name": name, "colour": _colour(place)} for place, name in enumerate(chosen.action_names)],
         "time": _time_name(demonstrations, times),
         "key": (demonstrations.schema and demonstrations.schema.episode) or "episode",
         "policy": policy is not None,
@@ -86,28 +87,6 @@ def episodes_page(
     )
 
 
-def _episodes(
-    chosen: Demonstrations,
-    names: Sequence[str],
-    times: Sequence[np.ndarray] | None,
-    policy: Policy | None,
-    longest: int,
-    bands: Bands,
-) -> list[dict[str, Any]]:
-    """Return what the page holds of each episode."""
-    found = [
-        {"id": name, **_episode(trajectory, longest, bands)}
-        for name, trajectory in zip(names, chosen.trajectories, strict=True)
-    ]
-    if times is not None:
-        for episode, recorded, trajectory in zip(found, times, chosen.trajectories, strict=True):
-            episode["times"] = _times(recorded, trajectory, longest)
-    if policy is not None:
-        for episode, answers in zip(found, _beside(policy, chosen.trajectories, longest), strict=True):
-            episode.update(answers)
-    return found
-
-
 def _check(
     demonstrations: Demonstrations,
     names: Sequence[str],
@@ -115,28 +94,28 @@ def _check(
     limit: int,
     policy: Policy | None,
 ) -> None:
+    count, actions = len(demonstrations), demonstrations.action_names
     if len(demonstrations.observation_shape) != 1:
         raise UserError("these demonstrations are images, and the page shows columns of numbers only.")
     if limit < 1:
         raise UserError(f"at least one episode must be shown. Got a limit of {limit}.")
-    if len(names) != len(demonstrations):
-        raise UserError(f"{len(names)} ids for {len(demonstrations)} episodes; give one per episode.")
-    if times is not None and len(times) != len(demonstrations):
-        raise UserError(f"times of {len(times)} episodes for {len(demonstrations)}; give one list per episode.")
+    if len(names) != count:
+        raise UserError(f"{len(names)} ids for {count} episodes; give one per episode.")
+    if times is not None and len(times) != count:
+        raise UserError(f"times of {len(times)} episodes for {count}; give one list per episode.")
     for name, trajectory, of in zip(names, demonstrations.trajectories, times or (), strict=False):
         if len(of) not in (len(trajectory), len(trajectory.observations)):
-            raise UserError(
-                f"episode '{name}': {len(of)} times for {len(trajectory)} decisions; give one per decision."
-            )
-    if policy is not None and policy.observation_names != demonstrations.observation_names:
-        raise UserError(
-            "the policy sees other columns than these demonstrations have; give demonstrations with its columns."
-        )
-    if policy is not None and policy.action_names != demonstrations.action_names:
-        raise UserError(
-            f"the policy chooses among {list(policy.action_names)}, these demonstrations among "
-            f"{list(demonstrations.action_names)}; give demonstrations of the same task."
-        )
+            said = f"{len(of)} times for {len(trajectory)} decisions"
+            raise UserError(f"episode '{name}': {said}; give one per decision.")
+    if policy and policy.observation_names != demonstrations.observation_names:
+        raise UserError("the policy sees other columns than these demonstrations have; give data with its columns.")
+    if policy and policy.action_names != actions:
+        others = f"{list(policy.action_names)}, these demonstrations among {list(actions)}"
+        raise UserError(f"the policy chooses among {others}; give demonstrations of the same task.")
+
+
+def _colour(action: int) -> int:
+    return COLOURS[action % len(COLOURS)]
 
 
 # Episodes
@@ -165,11 +144,10 @@ def _episode(trajectory: Trajectory, longest: int, bands: Bands) -> dict[str, An
     low, high = bands.fences
     values = np.asarray(trajectory.observations, np.float64)
     every = _every(trajectory, longest)
-    end = "terminal" if trajectory.terminal else "truncated" if trajectory.truncated else ""
     return {
         "length": len(trajectory),
         "every": every,
-        "end": end,
+        "end": "terminal" if trajectory.terminal else "truncated" if trajectory.truncated else "",
         "changes": int((np.diff(trajectory.actions) != 0).sum()),
         "unusual": _rounded(float(((values < low) | (values > high)).mean())),
         "actions": trajectory.actions[::every].tolist(),
@@ -181,21 +159,17 @@ def _beside(policy: Policy, trajectories: Sequence[Trajectory], longest: int) ->
     """Return the policy's action at each decision, its probability, and the familiarity of the state."""
     observations = np.concatenate([trajectory.observations[: len(trajectory)] for trajectory in trajectories])
     ends = np.cumsum([len(trajectory) for trajectory in trajectories])[:-1]
-    answers = {"chosen": policy.act(observations), "probability": policy.probabilities(observations).max(axis=1)}
+    chances = {"probability": policy.probabilities(observations).max(axis=1)}
     if policy.energies is not None:
-        answers["familiarity"] = 1 - policy.percentile(observations) / 100
-    parts = {name: np.split(answer, ends) for name, answer in answers.items()}
+        chances["familiarity"] = 1 - policy.percentile(observations) / 100
+    chosen = np.split(policy.act(observations), ends)
+    parts = {name: np.split(values, ends) for name, values in chances.items()}
     found = []
     for place, trajectory in enumerate(trajectories):
-        chosen, *rest = (part[place] for part in parts.values())
-        shown = slice(None, None, _every(trajectory, longest))
-        found.append(
-            {
-                "differs": _rounded(float((chosen != trajectory.actions).mean())),
-                "chosen": chosen[shown].tolist(),
-                **{name: packed(values[shown]) for name, values in zip(list(parts)[1:], rest, strict=True)},
-            }
-        )
+        every, taken = _every(trajectory, longest), chosen[place]
+        differs = _rounded(float((taken != trajectory.actions).mean()))
+        shown = {name: packed(values[place][::every]) for name, values in parts.items()}
+        found.append({"differs": differs, "chosen": taken[::every].tolist(), **shown})
     return found
 
 
@@ -257,16 +231,15 @@ def _rounded(value: float, digits: int = 4) -> float | None:
 
 
 def _counts(demonstrations: Demonstrations) -> str:
-    ends = {
-        "ended by themselves": sum(trajectory.terminal for trajectory in demonstrations.trajectories),
-        "cut off": sum(trajectory.truncated for trajectory in demonstrations.trajectories),
-    }
+    ended = sum(trajectory.terminal for trajectory in demonstrations.trajectories)
+    cut = sum(trajectory.truncated for trajectory in demonstrations.trajectories)
     counts = [
         counted(len(demonstrations), "episode"),
         counted(demonstrations.steps, "decision"),
         counted(len(demonstrations.observation_names), "column"),
         counted(len(demonstrations.action_names), "action"),
-        *(f"{count:,} {what}" for what, count in ends.items() if count),
+        *([f"{ended:,} ended by themselves"] if ended else []),
+        *([f"{cut:,} cut off"] if cut else []),
     ]
     return ", ".join(counts)
 
@@ -289,21 +262,17 @@ def _balance(demonstrations: Demonstrations) -> Html:
     taken = np.concatenate([trajectory.actions for trajectory in demonstrations.trajectories])
     counts = np.bincount(taken, minlength=len(demonstrations.action_names))
     ends = np.concatenate([[0.0], np.cumsum(counts) / counts.sum() * 1000])
-    colours = [COLOURS[place % len(COLOURS)] for place in range(len(counts))]
+    colours = list(map(_colour, range(len(counts))))
     bars = [
         tag("rect", x=f"{start:.1f}", y=0, width=f"{end - start:.1f}", height=20, class_=f"c{colour} taken")
         for colour, (start, end) in zip(colours, pairwise(ends), strict=True)
     ]
-    entries = [
-        tag(
-            "li",
-            tag("span", class_=f"c{colour} swatch", aria_hidden="true"),
-            tag("span", name, class_="name"),
-            tag("span", f"{count:,}", class_="count"),
-            tag("span", f"{count / counts.sum():.1%}".replace("%", " %"), class_="share"),
-        )
-        for name, colour, count in zip(demonstrations.action_names, colours, counts, strict=True)
-    ]
+    entries = []
+    for name, colour, count in zip(demonstrations.action_names, colours, counts, strict=True):
+        swatch = tag("span", class_=f"c{colour} swatch", aria_hidden="true")
+        share = tag("span", f"{count / counts.sum():.1%}".replace("%", " %"), class_="share")
+        words = tag("span", name, class_="name"), tag("span", f"{count:,}", class_="count"), share
+        entries.append(tag("li", swatch, *words))
     picture = tag("svg", *bars, viewBox="0 0 1000 20", preserveAspectRatio="none", class_="balance", aria_hidden="true")
     return joined([picture, tag("ul", *entries, class_="key")])
 
@@ -317,30 +286,13 @@ def _lengths(lengths: np.ndarray) -> Html:
     width = max(-(-(most - least + 1) // BINS), 1)
     edges = list(range(least, most + width + 1, width))
     counts = np.histogram(lengths, edges)[0]
-    across = 1000 / len(counts)
-    bars = [
-        tag(
-            "rect",
-            tag("title", f"{_span(first, last)}: {counted(int(count), 'episode')}"),
-            x=f"{place * across:.1f}",
-            y=f"{100 - 100 * count / counts.max():.1f}",
-            width=f"{across * 0.9:.1f}",
-            height=f"{100 * count / counts.max():.1f}",
-        )
-        for place, (count, (first, last)) in enumerate(zip(counts, pairwise(edges), strict=True))
-    ]
-    picture = tag(
-        "svg",
-        *bars,
-        viewBox="0 0 1000 100",
-        preserveAspectRatio="none",
-        class_="histogram",
-        role="img",
-        aria_label=f"Histogram of the lengths of episodes. {said}",
-    )
+    across, bars = 1000 / len(counts), []
+    for place, (count, (first, last)) in enumerate(zip(counts.tolist(), pairwise(edges), strict=True)):
+        span = f"{first:,}" if last - first == 1 else f"{first:,} to {last - 1:,}"
+        title, height = tag("title", f"{span}: {counted(count, 'episode')}"), 100 * count / counts.max()
+        where = {"x": f"{place * across:.1f}", "y": f"{100 - height:.1f}"}
+        bars.append(tag("rect", title, **where, width=f"{across * 0.9:.1f}", height=f"{height:.1f}"))
+    frame = {"viewBox": "0 0 1000 100", "preserveAspectRatio": "none", "class_": "histogram", "role": "img"}
+    picture = tag("svg", *bars, **frame, aria_label=f"Histogram of the lengths of episodes. {said}")
     ends = tag("div", tag("span", f"{least:,}"), tag("span", f"{most:,}"), class_="ends")
     return joined([picture, ends, tag("p", said, class_="note")])
-
-
-def _span(first: int, last: int) -> str:
-    return f"{first:,}" if last - first == 1 else f"{first:,} to {last - 1:,}"

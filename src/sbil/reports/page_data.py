@@ -10,7 +10,7 @@ import numpy as np
 from sbil import statistics
 from sbil.experiments import Result
 from sbil.reports import paper_numbers
-from sbil.reports.cells import is_ordinary, setting_of, two_lines
+from sbil.reports.cells import grouped, is_ordinary, method_of, setting_of, two_lines
 from sbil.reports.differences import FEWEST_DRAWS
 from sbil.reports.labels import PROTOCOL
 from sbil.reports.names import MAIN, name_of, place_of
@@ -105,16 +105,10 @@ def _curve(values: np.ndarray) -> list[list[float | None]]:
 
 def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Sequence[str]) -> list[dict[str, Any]]:
     """Return the performance profile of each method in each setting, over all its sizes."""
-    groups: dict[tuple[int, int], list[np.ndarray]] = {}
-    for result in results:
-        if is_ordinary(result.cell):
-            key = settings.index(setting_of(result)), methods.index(str(result.cell.method))
-            groups.setdefault(key, []).append(result.scores)
-    profiles = {key: statistics.profile([np.stack(scores)], PROFILE) for key, scores in groups.items()}
-    return [
-        {"setting": setting, "method": method, "share": found.share, "low": found.low, "high": found.high}
-        for (setting, method), found in profiles.items()
-    ]
+    shown = [result for result in results if is_ordinary(result.cell)]
+    groups = grouped(shown, lambda result: (settings.index(setting_of(result)), methods.index(method_of(result))))
+    profiles = {key: statistics.profile([np.stack([r.scores for r in mine])], PROFILE) for key, mine in groups.items()}
+    return [{"setting": key[0], "method": key[1], **found._asdict()} for key, found in profiles.items()]
 
 
 def plain(value: Any) -> Any:
