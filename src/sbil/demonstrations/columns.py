@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,9 @@ import numpy as np
 from sbil.demonstrations import rules, values
 from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.rules import Seen
-from sbil.demonstrations.schema import LARGEST, Schema
+from sbil.demonstrations.schema import ENDS, LARGEST, Schema
 from sbil.demonstrations.table import Batch
-from sbil.demonstrations.values import Levels, Times
+from sbil.demonstrations.values import Levels, Times, Values
 
 if TYPE_CHECKING:
     from sbil.demonstrations.rows import Order
@@ -83,84 +83,75 @@ class Gathered:
         return Problem(rule, "stops", message, remedy, column, **place, count=count, noun="row")
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The columns to read beside the observed numbers."""
-
-    named: tuple[str, ...]  # columns of names: episodes, groups, actions, categories
-    time: str | None = None
-    flags: Mapping[str, str] = field(default_factory=dict)  # by role
-    optional: tuple[str, ...] = ()  # columns whose missing values do not matter
-
-
 class Gathering:
-    """Reads the observed columns and those `wanted`, batch by batch.
+    """Reads the columns of a schema, batch by batch.
 
     keep_numbers: whether the numbers are written to the disk; without, they are only looked at.
+    texts: more columns to read as names; their missing values do not matter.
     """
 
     def __init__(
-        self, schema: Schema, wanted: Wanted, folder: Path, problems: Problems, keep_numbers: bool = True
+        self, schema: Schema, folder: Path, problems: Problems, keep_numbers: bool = True, texts: Sequence[str] = ()
     ) -> None:
-        self.wanted, self.problems, self.keep_numbers = wanted, problems, keep_numbers
+        self.problems, self.keep_numbers = problems, keep_numbers
         self.numeric = numeric_columns(schema)
         few = {**schema.levels, schema.action: schema.actions}
+        needed = [name for name in (schema.episode, schema.group, schema.action, *sorted(schema.levels)) if name]
+        self.optional = {*texts} - {*needed}
         self.levels = {
-            name: Levels(name, MOST_LEVELS if name in few else None, few.get(name, ())) for name in wanted.named
+            name: Levels(name, MOST_LEVELS if name in few else None, few.get(name, ())) for name in (*needed, *texts)
         }
         self.codes = {name: Growing(folder / f"codes_{i}.npy", np.int32) for i, name in enumerate(self.levels)}
         self.numbers = Growing(folder / "numbers.npy", np.float32, (len(self.numeric),))
         self.rows = Growing(folder / "rows.npy", np.int64)
         self.incomplete = Growing(folder / "incomplete.npy", bool)
-        self.flags = {role: Growing(folder / f"{role}_flags.npy", np.int8) for role in wanted.flags}
-        self.times = Times(wanted.time) if wanted.time else None
+        self.flag_columns = {role: name for role in ENDS if (name := schema.roles[role])}
+        self.flags = {role: Growing(folder / f"{role}_flags.npy", np.int8) for role in self.flag_columns}
+        self.times = Times(schema.time) if schema.time else None
         self.missing: dict[str, int] = {}
         self.firsts: dict[str, int] = {}
         self.files: list[tuple[int, Batch]] = []
-        self.latest: dict[str, values.Values] = {}  # the numbers of the last batch, where they are not kept
         self.totals, self.known = np.zeros(len(self.numeric)), np.zeros(len(self.numeric), np.int64)
 
-    def add(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Read a batch; returns the codes of its names by column."""
+    def add(self, batch: Batch) -> tuple[dict[str, np.ndarray], dict[str, Values]]:
+        """Read a batch; returns the codes of its names and its numbers, by column."""
         if not self.files or self.files[-1][1].name != batch.name:
             self.files.append((self.rows.length, batch._replace(frame=batch.frame.clear(), rows=batch.rows[:0])))
-        gone = self._add_numbers(batch)
+        numbers = self._add_numbers(batch)
         codes = self._add_names(batch)
-        gone |= {name: numbers < 0 for name, numbers in codes.items() if name not in self.wanted.optional}
+        gone = {name: read.missing for name, read in numbers.items()}
+        gone |= {name: code < 0 for name, code in codes.items() if name not in self.optional}
         if self.times:
             read = self.times.add(batch.frame[self.times.column], batch.decimal)
             gone[self.times.column] = self._checked(rules.OF_TIMES, self.times.column, read, batch).missing
-        for role, name in self.wanted.flags.items():
+        for role, name in self.flag_columns.items():
             read = values.flags(batch.frame[name], batch.decimal)
             gone[name] = self._checked(rules.OF_FLAGS, name, read, batch).missing
             self.flags[role].add(read.values)
         self._count(gone)
         self.rows.add(batch.rows)
-        return codes
+        return codes, numbers
 
-    def _add_numbers(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Read the numbers; returns by column which are missing."""
-        gone: dict[str, np.ndarray] = {}
+    def _add_numbers(self, batch: Batch) -> dict[str, Values]:
+        found: dict[str, Values] = {}
         block = np.empty((len(batch.rows), len(self.numeric)), np.float32)
         for name, place in self.numeric.items():
             read = self._checked(rules.OF_NUMBERS, name, values.numbers(batch.frame[name], batch.decimal), batch)
-            gone[name] = read.missing
-            if not self.keep_numbers:
-                self.latest[name] = read
-            self.known[place] += len(read.missing) - int(read.missing.sum())
+            found[name] = read
+            self.known[place] += int((~read.missing).sum())
             with np.errstate(over="ignore", invalid="ignore"):  # a problem says already what is too large
                 block[:, place] = read.values
                 self.totals[place] += np.nansum(read.values) if read.missing.any() else read.values.sum()
         if self.keep_numbers:
             self.numbers.add(block)
-        return gone
+        return found
 
     def _add_names(self, batch: Batch) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
         for name, levels in self.levels.items():
             cells = batch.frame[name]
             if values.has_no_text(cells):
-                self.problems.add(rules.of_cells(rules.OF_NAMES, Seen(name, cells, values.NOTHING, batch)))
+                self.problems.add([rules.no_text(name, batch)])
                 found[name] = np.zeros(len(cells), np.int32)
             else:
                 found[name] = levels.codes(cells, batch.decimal)
@@ -168,13 +159,12 @@ class Gathering:
             self.codes[name].add(found[name])
         return found
 
-    def _checked(self, of: tuple[rules.CellRule, ...], name: str, read: values.Values, batch: Batch) -> values.Values:
+    def _checked(self, of: tuple[rules.CellRule, ...], name: str, read: Values, batch: Batch) -> Values:
         if read.wrong.any() or read.huge.any():
             self.problems.add(rules.of_cells(of, Seen(name, batch.frame[name], read, batch)))
         return read
 
     def _count(self, gone: dict[str, np.ndarray]) -> None:
-        """Count the missing values of a batch."""
         for name, mask in gone.items():
             if mask.any():
                 self.firsts.setdefault(name, self.rows.length + int(np.argmax(mask)))

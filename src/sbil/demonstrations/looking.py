@@ -16,7 +16,7 @@ from sbil.demonstrations.excluding import without
 from sbil.demonstrations.guessing import guess
 from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.roles import Roles, require
-from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, wanted
+from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered
 from sbil.demonstrations.schema import ROLES, Schema
 from sbil.demonstrations.survey import READ_AS_NAMES, Survey
 from sbil.demonstrations.table import Table
@@ -37,10 +37,9 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
     numeric = {name: looks_numeric(first, name) for name in table.names}
     schema = _planned(roles, found, numeric, problems)
     survey = Survey(table.names, found, _known(roles, found["action"]))
-    gathering = Gathering(schema, wanted(schema), folder, problems, keep_numbers=False) if schema else None
+    gathering = Gathering(schema, folder, problems, keep_numbers=False) if schema else None
     for batch in without(batches, found["episode"], roles.exclude):
-        codes = gathering.add(batch) if gathering else {}
-        survey.add(batch, codes, gathering.latest if gathering else {})
+        survey.add(batch, *(gathering.add(batch) if gathering else ({}, {})))
     read = gathering.finish() if gathering else None
     if read and schema:
         _judge(read, schema, problems)
@@ -48,7 +47,7 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
     columns = _columns(survey, found, schema, read, numeric)
     guessed = tuple(role for role, name in found.items() if name and not said[role])
     seen = quality.Look(survey.rows, found, guessed, columns, survey, read, lengths)
-    problems.add(quality.of_table(seen))
+    problems.apply(quality.RULES, seen)
     return Check(
         source="",
         description=table.description,
@@ -84,13 +83,13 @@ def _known(roles: Roles, action: str | None) -> dict[str, tuple[str, ...]]:
 
 def _judge(read: Gathered, schema: Schema, problems: Problems) -> None:
     """Apply the rules of reading to a whole table."""
-    problems.add(rules.of_columns(rules.OF_COLUMNS, read, schema))
+    problems.apply(rules.OF_COLUMNS, read, schema)
     if any(rule in UNSOUND for rule, _ in problems.found):
         return
     gaps = schema.missing == "drop" or any(name in read.missing for name in schema.roles.values())
     kept = complete(read) if gaps else None
     if kept is None or len(kept):
-        problems.add(rules.of_rows(read, schema, ordered(read, schema, kept)))
+        problems.apply(rules.OF_ROWS, read, schema, ordered(read, schema, kept))
 
 
 def _lengths(read: Gathered | None, episode: str | None) -> np.ndarray | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -83,6 +83,11 @@ class Problems:
                 both = (before.count, problem.count)
                 problem = replace(before, count=None if None in both else sum(map(int, both)))  # type: ignore[arg-type]
             self.found[key] = problem
+
+    def apply(self, rules: Iterable[Callable[..., Iterable[Problem | None]]], *seen: Any) -> None:
+        """Apply rules to what they look at."""
+        for rule in rules:
+            self.add(rule(*seen))
 
     def sorted(self) -> tuple[Problem, ...]:
         """The worst first."""

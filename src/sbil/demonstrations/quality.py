@@ -5,7 +5,7 @@ A new rule is a function here, its name in the list at the end, and a test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -208,14 +208,7 @@ def left_out(look: Look) -> Iterator[Problem]:
             yield Problem("left out", "note", message, "name it with --observations to use it", column.name)
 
 
-Rule = Callable[[Look], Iterator[Problem]]
-RULES: tuple[Rule, ...] = (
+RULES = (
     *(no_action, no_episode, no_time, guessed_roles, one_action, rare_actions, single_rows, out_of_order, copies),
     *(sentinels, coarse, identifiers, constant, left_out),
 )
-
-
-def of_table(look: Look) -> Iterator[Problem]:
-    """What these rules find."""
-    for rule in RULES:
-        yield from rule(look)

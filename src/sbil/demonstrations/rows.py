@@ -6,7 +6,7 @@ gaps to fill, are written once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sbil.demonstrations import rules, values
-from sbil.demonstrations.columns import Gathered, Gathering, Wanted, numeric_columns
+from sbil.demonstrations.columns import Gathered, Gathering, numeric_columns
 from sbil.demonstrations.excluding import without
 from sbil.demonstrations.problems import Problems
 from sbil.demonstrations.roles import Roles, require
@@ -111,14 +111,6 @@ def looks_numeric(batch: Batch, name: str) -> bool:
     return text * 2 <= int((~read.missing).sum())
 
 
-def wanted(schema: Schema) -> Wanted:
-    """The columns to read where decisions were recorded, beside the observed numbers."""
-    roles = schema.roles
-    named = [name for role in ("episode", "group", "action") if (name := roles[role])]
-    flags = {role: name for role in ("terminal", "truncated") if (name := roles[role])}
-    return Wanted((*named, *sorted(schema.levels)), schema.time, flags)
-
-
 def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
     """Write the arrays of demonstrations into `folder`; returns what else is to be said about them."""
     first, batches = begin(table)
@@ -126,10 +118,10 @@ def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
     gone: dict[str, int] = {}
     problems = Problems(raising=True)
     batches = without(batches, schema.episode, roles.exclude, gone)
-    read = Gathering(schema, wanted(schema), folder, problems).all(batches)
-    problems.add(rules.of_columns(rules.OF_COLUMNS, read, schema))
+    read = Gathering(schema, folder, problems).all(batches)
+    problems.apply(rules.OF_COLUMNS, read, schema)
     order = ordered(read, schema, complete(read) if schema.missing == "drop" else None)
-    problems.add(rules.of_rows(read, schema, order))
+    problems.apply(rules.OF_ROWS, read, schema, order)
     schema = learned(read, schema)
     name = observations(read, order, schema, folder)
     _write_roles(read, order, schema, folder)
@@ -253,13 +245,19 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     for column in schema.columns:
         require(column.name, table.names, "observation")
     carry = schema.missing == "last" and schema.episode is not None
-    shown = _shown(table, schema, carry)
+    keys = {role: name for role in ("episode", "time") if (name := schema.roles[role])}
+    for role, name in keys.items() if carry else ():
+        require(name, table.names, role)
+    shown = {role: name for role, name in keys.items() if name in table.names}
+    # Episode and time are needed only where values are carried on.
+    needed = keys if carry else dict.fromkeys(keys)
+    used = replace(schema, action="", group=None, terminal=None, truncated=None, **needed)
     problems = Problems(raising=True)
-    read = Gathering(schema, _wanted_states(schema, shown, carry), folder, problems).all(batches)
-    problems.add(rules.of_columns(rules.OF_STATES, read, schema))
+    read = Gathering(used, folder, problems, texts=tuple(shown.values())).all(batches)
+    problems.apply(rules.OF_STATES, read, schema)
     kept = complete(read) if schema.missing == "drop" else None
-    order = ordered(read, schema if carry else replace(schema, episode=None, time=None), kept)
-    problems.add(rules.gaps_at_the_start(read, schema, order))
+    order = ordered(read, used, kept)
+    problems.apply([rules.gaps_at_the_start], read, schema, order)
     name = observations(read, order, schema, folder)
     rows = np.arange(len(read)) if kept is None else kept
     np.save(folder / "kept.npy", np.asarray(read.rows)[rows])
@@ -271,22 +269,6 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
         "rows in file": len(read),
         "filled values": {} if schema.missing == "drop" else read.missing,
     }
-
-
-def _shown(table: Table, schema: Schema, carry: bool) -> dict[str, str]:
-    """The columns of episode and time that the table has; where values are carried on it must have them."""
-    keys = {role: name for role in ("episode", "time") if (name := schema.roles[role])}
-    for role, name in keys.items() if carry else ():
-        require(name, table.names, role)
-    return {role: name for role, name in keys.items() if name in table.names}
-
-
-def _wanted_states(schema: Schema, shown: Mapping[str, str], carry: bool) -> Wanted:
-    """The columns to read beside the observed numbers; episode and time matter only where values are carried on."""
-    named = (*shown.values(), *sorted(schema.levels))
-    if carry:
-        return Wanted(named, shown.get("time"))
-    return Wanted(named, optional=tuple(name for name in shown.values() if name not in schema.levels))
 
 
 def _as_in_the_file(name: str, order: Order, folder: Path) -> str:

@@ -104,23 +104,22 @@ def not_a_flag(seen: Seen) -> Problem | None:
     return seen.problem("not a flag", seen.values.wrong, message, "correct the cell, or name another column")
 
 
-def no_text(seen: Seen) -> Problem | None:
-    """Names that have no text."""
-    nested = np.full(len(seen.cells), values.has_no_text(seen.cells))
-    return seen.problem("no text", nested, "holds lists, objects or durations", "save plain values")
-
-
 CellRule = Callable[[Seen], Problem | None]
 OF_NUMBERS: tuple[CellRule, ...] = (other_notation, row_of_units, not_a_number, too_large)
 OF_TIMES: tuple[CellRule, ...] = (not_a_time,)
 OF_FLAGS: tuple[CellRule, ...] = (not_a_flag,)
-OF_NAMES: tuple[CellRule, ...] = (no_text,)
 
 
 def of_cells(rules: Iterable[CellRule], seen: Seen) -> list[Problem]:
     """What some rules find in some cells, in the order of the rows."""
     found = [problem for rule in rules if (problem := rule(seen))]
     return sorted(found, key=lambda problem: problem.row or 0)
+
+
+def no_text(name: str, batch: Batch) -> Problem:
+    """Names that have no text."""
+    facts = {**batch.at(0), "count": len(batch.rows)}
+    return Problem("no text", "stops", "holds lists, objects or durations", "save plain values", name, **facts)
 
 
 def too_many_names(levels: values.Levels) -> Problem | None:
@@ -229,16 +228,9 @@ def no_mean(read: Gathered, schema: Schema) -> Found:
             yield Problem("no mean", "stops", message, remedy, column.name, **read.at(read.firsts[column.name]))
 
 
-ColumnRule = Callable[["Gathered", Schema], Found]
-ALWAYS: tuple[ColumnRule, ...] = (missing_values, empty_columns, nothing_left, unknown_names)
+ALWAYS = (missing_values, empty_columns, nothing_left, unknown_names)
 OF_COLUMNS = (*ALWAYS, inexact_times, fractions)
 OF_STATES = (no_mean, *ALWAYS)  # of a table whose decisions may not be known
-
-
-def of_columns(rules: Iterable[ColumnRule], read: Gathered, schema: Schema) -> Found:
-    """What some rules find in a table."""
-    for rule in rules:
-        yield from rule(read, schema)
 
 
 # Rows
@@ -300,14 +292,7 @@ def gaps_at_the_start(read: Gathered, schema: Schema, order: Order) -> Found:
             yield read.problem("gap at the start", lost, message, remedy, name, order)
 
 
-RowRule = Callable[["Gathered", Schema, "Order"], Found]
-OF_ROWS: tuple[RowRule, ...] = (same_time, early_ends, two_ends, torn_groups, gaps_at_the_start)
-
-
-def of_rows(read: Gathered, schema: Schema, order: Order) -> Found:
-    """What the rules of rows find in a table."""
-    for rule in OF_ROWS:
-        yield from rule(read, schema, order)
+OF_ROWS = (same_time, early_ends, two_ends, torn_groups, gaps_at_the_start)
 
 
 def is_fraction(name: str) -> bool:

@@ -19,6 +19,7 @@ from sbil.errors import UserError, unknown
 Kind = Literal["number", "category", "one-hot"]
 Missing = Literal["refuse", "mean", "last", "drop"]
 ROLES = ("episode", "time", "action", "terminal", "truncated", "group")  # each is one column
+ENDS = ("terminal", "truncated")
 LARGEST = 3.4028234663852886e38  # of the numbers that float32 can hold
 
 

@@ -37,9 +37,6 @@ def _no(length: int) -> np.ndarray:
     return np.zeros(length, bool)
 
 
-NOTHING = Values(_no(0), _no(0), _no(0), _no(0))
-
-
 def is_text(column: pl.Series) -> bool:
     """Whether the cells are text."""
     return column.dtype == pl.String or isinstance(column.dtype, pl.Categorical | pl.Enum)
