@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,68 +24,29 @@ MOST_LEVELS = 1_000
 
 
 class Growing:
-    """A NumPy file that rows are appended to."""
+    """A NumPy file that rows are appended to; it can be read at any time."""
 
     def __init__(self, path: Path, dtype: Any, width: tuple[int, ...] = ()) -> None:
         self.path, self.dtype, self.width, self.length = path, np.dtype(dtype), width, 0
-        self._header("wb")
-
-    def _header(self, mode: str) -> None:
-        # NumPy leaves room in the header for a first dimension of any size.
-        shape = (self.length, *self.width)
-        with self.path.open(mode) as file:
-            description = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, description)
+        path.touch()
+        self.add(np.empty((0, *width)))
 
     def add(self, rows: np.ndarray) -> None:
-        with self.path.open("ab") as file:
-            file.write(np.ascontiguousarray(rows, self.dtype).data)
         self.length += len(rows)
+        with self.path.open("r+b") as file:
+            # NumPy leaves room in the header for a first dimension of any size.
+            header = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.length, *self.width)}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.seek(0, io.SEEK_END)
+            file.write(np.ascontiguousarray(rows, self.dtype).data)
 
-    def finish(self) -> np.ndarray:
+    def all(self) -> np.ndarray:
         """Every row, mapped from the disk."""
-        self._header("r+b")
-        return np.load(self.path, mmap_mode="r")
+        return np.asarray(np.load(self.path, mmap_mode="r"))
 
 
-@dataclass(frozen=True)
 class Gathered:
-    """The columns of a whole table, and where its rows stand."""
-
-    numbers: np.ndarray  # [n, number columns], NaN where missing
-    means: np.ndarray  # [number columns], NaN where there is no number
-    codes: dict[str, np.ndarray]  # [n] of each column that holds names, -1 where missing
-    levels: dict[str, Levels]
-    time: np.ndarray | None  # [n]
-    inexact_times: bool
-    flags: dict[str, np.ndarray]  # [n] by role: terminal, truncated
-    incomplete: np.ndarray  # [n] whether a needed value is missing
-    missing: dict[str, int]  # missing values by column, where there are any
-    firsts: dict[str, int]  # the first row of each such column that misses one
-    rows: np.ndarray  # [n]
-    files: list[tuple[int, Batch]]  # the first row of each file, and its first batch without the cells
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def at(self, index: int) -> dict[str, Any]:
-        """Where a row stands, for a problem."""
-        batch = next(batch for start, batch in reversed(self.files) if start <= index)
-        return batch._replace(rows=self.rows).at(index)
-
-    def problem(
-        self, rule: str, wrong: np.ndarray, message: str, remedy: str, column: str | None, order: Order | None = None
-    ) -> Problem | None:
-        """The problem that some rows are wrong, if there are any; `order` is that of `wrong`, if not the table's."""
-        if not wrong.any():
-            return None
-        first, count = int(np.argmax(wrong)), int(wrong.sum())
-        place = self.at(order.row(first) if order else first)
-        return Problem(rule, "stops", message, remedy, column, **place, count=count, noun="row")
-
-
-class Gathering:
-    """Reads the columns of a schema, batch by batch.
+    """The columns of a table that a schema names, read batch by batch, and where their rows stand.
 
     keep_numbers: whether the numbers are written to the disk; without, they are only looked at.
     texts: more columns to read as names; their missing values do not matter.
@@ -101,22 +63,58 @@ class Gathering:
         self.levels = {
             name: Levels(name, MOST_LEVELS if name in few else None, few.get(name, ())) for name in (*needed, *texts)
         }
+        # By column the numbers of its names, -1 where missing.
         self.codes = {name: Growing(folder / f"codes_{i}.npy", np.int32) for i, name in enumerate(self.levels)}
-        self.numbers = Growing(folder / "numbers.npy", np.float32, (len(self.numeric),))
+        self.numbers = Growing(folder / "numbers.npy", np.float32, (len(self.numeric),))  # NaN where missing
         self.rows = Growing(folder / "rows.npy", np.int64)
-        self.incomplete = Growing(folder / "incomplete.npy", bool)
+        self.incomplete = Growing(folder / "incomplete.npy", bool)  # whether a needed value is missing
         self.flag_columns = {role: name for role in ENDS if (name := schema.roles[role])}
         self.flags = {role: Growing(folder / f"{role}_flags.npy", np.int8) for role in self.flag_columns}
         self.times = Times(schema.time) if schema.time else None
-        self.missing: dict[str, int] = {}
-        self.firsts: dict[str, int] = {}
-        self.files: list[tuple[int, Batch]] = []
+        self.missing: dict[str, int] = {}  # missing values by column, where there are any
+        self.firsts: dict[str, int] = {}  # the first row of each such column that misses one
+        self.files: list[tuple[int, Batch]] = []  # the first row of each file, and its first batch without the cells
         self.totals, self.known = np.zeros(len(self.numeric)), np.zeros(len(self.numeric), np.int64)
+
+    def __len__(self) -> int:
+        return self.rows.length
+
+    @property
+    def means(self) -> np.ndarray:
+        """[number columns] the mean of each, NaN where there is no number."""
+        means = np.divide(self.totals, self.known, out=np.full(len(self.totals), np.nan), where=self.known > 0)
+        return np.clip(means, -LARGEST, LARGEST)
+
+    @cached_property
+    def time(self) -> np.ndarray | None:
+        """[n] every time, once all batches are read."""
+        return np.concatenate(self.times.parts) if self.times else None
+
+    def at(self, index: int) -> dict[str, Any]:
+        """Where a row stands, for a problem."""
+        batch = next(batch for start, batch in reversed(self.files) if start <= index)
+        return batch._replace(rows=self.rows.all()).at(index)
+
+    def problem(
+        self, rule: str, wrong: np.ndarray, message: str, remedy: str, column: str | None, order: Order | None = None
+    ) -> Problem | None:
+        """The problem that some rows are wrong, if there are any; `order` is that of `wrong`, if not the table's."""
+        if not wrong.any():
+            return None
+        first, count = int(np.argmax(wrong)), int(wrong.sum())
+        place = self.at(order.row(first) if order else first)
+        return Problem(rule, "stops", message, remedy, column, **place, count=count, noun="row")
+
+    def add_all(self, batches: Iterable[Batch]) -> Gathered:
+        """Read all batches."""
+        for batch in batches:
+            self.add(batch)
+        return self
 
     def add(self, batch: Batch) -> tuple[dict[str, np.ndarray], dict[str, Values]]:
         """Read a batch; returns the codes of its names and its numbers, by column."""
         if not self.files or self.files[-1][1].name != batch.name:
-            self.files.append((self.rows.length, batch._replace(frame=batch.frame.clear(), rows=batch.rows[:0])))
+            self.files.append((len(self), batch._replace(frame=batch.frame.clear(), rows=batch.rows[:0])))
         numbers = self._add_numbers(batch)
         codes = self._add_names(batch)
         gone = {name: read.missing for name, read in numbers.items()}
@@ -167,33 +165,9 @@ class Gathering:
     def _count(self, gone: dict[str, np.ndarray]) -> None:
         for name, mask in gone.items():
             if mask.any():
-                self.firsts.setdefault(name, self.rows.length + int(np.argmax(mask)))
+                self.firsts.setdefault(name, len(self) + int(np.argmax(mask)))
                 self.missing[name] = self.missing.get(name, 0) + int(mask.sum())
         self.incomplete.add(np.logical_or.reduce([*gone.values()]))
-
-    def all(self, batches: Iterable[Batch]) -> Gathered:
-        """Read all batches."""
-        for batch in batches:
-            self.add(batch)
-        return self.finish()
-
-    def finish(self) -> Gathered:
-        """Everything that was read."""
-        means = np.divide(self.totals, self.known, out=np.full(len(self.totals), np.nan), where=self.known > 0)
-        return Gathered(
-            numbers=self.numbers.finish() if self.keep_numbers else np.empty((0, len(self.numeric)), np.float32),
-            means=np.clip(means, -LARGEST, LARGEST),
-            codes={name: store.finish() for name, store in self.codes.items()},
-            levels=self.levels,
-            time=self.times.all() if self.times else None,
-            inexact_times=self.times is not None and self.times.inexact,
-            flags={role: store.finish() for role, store in self.flags.items()},
-            incomplete=self.incomplete.finish(),
-            missing=self.missing,
-            firsts=self.firsts,
-            rows=self.rows.finish(),
-            files=self.files,
-        )
 
 
 def numeric_columns(schema: Schema) -> dict[str, int]:

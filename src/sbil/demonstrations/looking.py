@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from sbil.demonstrations import quality, rules
 from sbil.demonstrations.checking import SMALL, Check, ColumnFacts, EpisodeFacts
-from sbil.demonstrations.columns import Gathered, Gathering
+from sbil.demonstrations.columns import Gathered
 from sbil.demonstrations.excluding import without
 from sbil.demonstrations.guessing import guess
 from sbil.demonstrations.problems import Problem, Problems
@@ -37,28 +37,25 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
     numeric = {name: looks_numeric(first, name) for name in table.names}
     schema = _planned(roles, found, numeric, problems)
     survey = Survey(table.names, found, _known(roles, found["action"]))
-    gathering = Gathering(schema, folder, problems, keep_numbers=False) if schema else None
+    read = Gathered(schema, folder, problems, keep_numbers=False) if schema else None
     for batch in without(batches, found["episode"], roles.exclude):
-        survey.add(batch, *(gathering.add(batch) if gathering else ({}, {})))
-    read = gathering.finish() if gathering else None
-    if read and schema:
+        survey.add(batch, *(({}, {}) if read is None else read.add(batch)))
+    if read is not None and schema:
         _judge(read, schema, problems)
-    lengths = _lengths(read, found["episode"])
-    columns = _columns(survey, found, schema, read, numeric)
-    guessed = tuple(role for role, name in found.items() if name and not said[role])
-    seen = quality.Look(survey.rows, found, guessed, columns, survey, read, lengths)
-    problems.apply(quality.RULES, seen)
-    return Check(
+    tally = survey.tallies.get(found["action"] or "")
+    seen = Check(
         source="",
         description=table.description,
         rows=survey.rows,
         roles=found,
-        guessed=guessed,
-        columns=columns,
-        episodes=_episodes(lengths),
-        actions=_balance(seen.actions),
-        problems=problems.sorted(),
+        guessed=tuple(role for role, name in found.items() if name and not said[role]),
+        columns=tuple(_columns(survey, found, schema, read, numeric)),
+        episodes=_episodes(read, found["episode"]),
+        actions=_balance(tally.counts or {}) if tally else {},
+        problems=(),
     )
+    problems.apply(quality.RULES, quality.Look(seen, survey, read))
+    return replace(seen, problems=problems.sorted())
 
 
 def _planned(
@@ -92,17 +89,13 @@ def _judge(read: Gathered, schema: Schema, problems: Problems) -> None:
         problems.apply(rules.OF_ROWS, read, schema, ordered(read, schema, kept))
 
 
-def _lengths(read: Gathered | None, episode: str | None) -> np.ndarray | None:
-    """[episodes] how many rows each has."""
+def _episodes(read: Gathered | None, episode: str | None) -> EpisodeFacts | None:
     if read is None or episode not in read.codes:
         return None
-    codes = np.asarray(read.codes[episode])
+    codes = read.codes[episode].all()
     lengths = np.bincount(codes[codes >= 0])
-    return lengths[lengths > 0] if len(lengths) else None
-
-
-def _episodes(lengths: np.ndarray | None) -> EpisodeFacts | None:
-    if lengths is None:
+    lengths = lengths[lengths > 0]
+    if not len(lengths):
         return None
     single = int((lengths == 1).sum())
     return EpisodeFacts(len(lengths), int(lengths.min()), float(np.median(lengths)), int(lengths.max()), single)
@@ -114,18 +107,16 @@ def _columns(
     schema: Schema | None,
     read: Gathered | None,
     numeric: Mapping[str, bool],
-) -> tuple[ColumnFacts, ...]:
+) -> Iterator[ColumnFacts]:
     """The facts of every column."""
     observed = schema.columns if schema else ()
     role_of = {column.name: "observation" if column.kind == "number" else str(column.kind) for column in observed}
     role_of |= {name: role for role, name in found.items() if name}
-    facts = []
     for name, tally in survey.tallies.items():
         role = role_of.get(name, "left out")
-        missing = read.missing.get(name, 0) if read and name in role_of else None
+        missing = read.missing.get(name, 0) if read is not None and name in role_of else None
         named = role in READ_AS_NAMES or (role == "left out" and not numeric[name])
-        facts.append(tally.facts(role, numeric[name], named, missing))
-    return tuple(facts)
+        yield tally.facts(role, numeric[name], named, missing)
 
 
 def _balance(actions: Mapping[str, int]) -> dict[str, Any]:

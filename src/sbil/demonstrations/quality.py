@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sbil.demonstrations.checking import SMALL, ColumnFacts
+from sbil.demonstrations.checking import SMALL, Check, ColumnFacts
 from sbil.demonstrations.columns import Gathered
 from sbil.demonstrations.problems import Problem
 from sbil.demonstrations.roles import consequence
@@ -22,24 +22,19 @@ OBSERVED = ("observation", "category", "one-hot")
 class Look(NamedTuple):
     """A whole table as `check` saw it."""
 
-    rows: int
-    roles: Mapping[str, str | None]
-    guessed: tuple[str, ...]
-    columns: tuple[ColumnFacts, ...]
+    found: Check  # without problems
     survey: Survey
     read: Gathered | None  # None if the roles contradict each other
-    lengths: np.ndarray | None  # [episodes] rows
 
     @property
-    def actions(self) -> Mapping[str, int]:
-        """Rows by action."""
-        action = self.roles["action"]
-        return (self.survey.tallies[action].counts or {}) if action else {}
+    def roles(self) -> Mapping[str, str | None]:
+        """The column of each role."""
+        return self.found.roles
 
     def codes(self, role: str) -> np.ndarray | None:
         """[n] the number of the episode or group of each row."""
         name = self.roles[role]
-        return np.asarray(self.read.codes[name]) if self.read and name in self.read.codes else None
+        return None if self.read is None or name not in self.read.codes else self.read.codes[name].all()
 
 
 def no_action(look: Look) -> Iterator[Problem]:
@@ -64,24 +59,23 @@ def no_time(look: Look) -> Iterator[Problem]:
 
 def guessed_roles(look: Look) -> Iterator[Problem]:
     """Roles that nobody gave."""
-    for role in look.guessed:
+    for role in look.found.guessed:
         message, remedy = f"taken for the {role} by its name", f"name the right column with --{role} if it is not"
         yield Problem(f"guessed {role}", "note", message, remedy, look.roles[role])
 
 
 def one_action(look: Look) -> Iterator[Problem]:
     """The same action in every row."""
-    if len(look.actions) == 1:
+    if len(look.found.actions) == 1:
         message = "only one action was ever taken"
-        yield Problem(
-            "one action", "harms", message, "check the column; there is nothing to learn", look.roles["action"]
-        )
+        remedy = "check the column; there is nothing to learn"
+        yield Problem("one action", "harms", message, remedy, look.roles["action"])
 
 
 def rare_actions(look: Look) -> Iterator[Problem]:
     """Actions with hardly any rows."""
-    rare = [action for action, count in look.actions.items() if count < SMALL]
-    if rare and len(look.actions) > 1:
+    rare = [action for action, count in look.found.actions.items() if isinstance(count, str)]
+    if rare and len(look.found.actions) > 1:
         shown = ", ".join(f"'{action[:40]}'" for action in sorted(rare)[:5])
         message = f"taken fewer than {SMALL} times: {shown}"
         remedy = "collect more rows, or merge the action with another one"
@@ -90,11 +84,11 @@ def rare_actions(look: Look) -> Iterator[Problem]:
 
 def single_rows(look: Look) -> Iterator[Problem]:
     """Episodes of one row each."""
-    if look.lengths is not None and 2 * (single := int((look.lengths == 1).sum())) > len(look.lengths):
-        message = f"{single:,} of {len(look.lengths):,} episodes have one row"
-        yield Problem(
-            "single rows", "harms", message, "check that this is the column of the episode", look.roles["episode"]
-        )
+    episodes = look.found.episodes
+    if episodes and 2 * episodes.single > episodes.count:
+        message = f"{episodes.single:,} of {episodes.count:,} episodes have one row"
+        remedy = "check that this is the column of the episode"
+        yield Problem("single rows", "harms", message, remedy, look.roles["episode"])
 
 
 def out_of_order(look: Look) -> Iterator[Problem]:
@@ -124,7 +118,7 @@ def copies(look: Look) -> Iterator[Problem]:
         yield Problem("copies", "note", "too many rows to look for copies among them", "look for them yourself")
     elif found[0]:
         count, first = found
-        place = look.read.at(first) if look.read else {}
+        place = {} if look.read is None else look.read.at(first)
         message = "rows are the same as an earlier row in every column"
         # Equal states may follow each other in an episode, and no split divides an episode.
         together = look.roles["episode"]
@@ -135,17 +129,15 @@ def copies(look: Look) -> Iterator[Problem]:
 
 def sentinels(look: Look) -> Iterator[Problem]:
     """Numbers such as -9 or 999 that may stand for a missing value."""
-    for column in look.columns:
+    for column in look.found.columns:
         if column.role == "observation" and (count := look.survey.tallies[column.name].strange):
-            message = "a number such as -9 or 999, far from all others"
-            yield Problem(
-                "sentinel", "harms", message, "if it stands for a missing value, write NA", column.name, count=count
-            )
+            message, remedy = "a number such as -9 or 999, far from all others", "if it means missing, write NA"
+            yield Problem("sentinel", "harms", message, remedy, column.name, count=count)
 
 
 def coarse(look: Look) -> Iterator[Problem]:
     """Numbers that float32 cannot distinguish."""
-    for column in look.columns:
+    for column in look.found.columns:
         if column.role == "observation" and column.type != "text" and look.survey.tallies[column.name].coarse:
             message = "varies by less than float32 can tell at its size"
             yield Problem("coarse", "harms", message, "subtract an offset such as the smallest value", column.name)
@@ -153,7 +145,7 @@ def coarse(look: Look) -> Iterator[Problem]:
 
 def identifiers(look: Look) -> Iterator[Problem]:
     """Columns that name the episode, the patient or the row."""
-    for column in look.columns:
+    for column in look.found.columns:
         if column.role in OBSERVED and column.type != "number" and _identifies(column, look):
             remedy = "leave it out of the observations (--observations), or give it as --group"
             yield Problem("identifier", "harms", "looks like an identifier", remedy, column.name)
@@ -168,8 +160,8 @@ def _identifies(column: ColumnFacts, look: Look) -> bool:
         return own or (called and many)
     if column.distinct is None:
         return called
-    alone = not look.roles["episode"] and column.distinct >= max(100, 0.95 * look.rows)
-    return alone or (called and column.distinct >= max(20, look.rows // 10))
+    alone = not look.roles["episode"] and column.distinct >= max(100, 0.95 * look.found.rows)
+    return alone or (called and column.distinct >= max(20, look.found.rows // 10))
 
 
 def _called_identifier(name: str) -> bool:
@@ -188,17 +180,16 @@ def _groups(look: Look) -> np.ndarray | None:
 
 def constant(look: Look) -> Iterator[Problem]:
     """Columns with one value."""
-    for column in look.columns:
+    for column in look.found.columns:
         if column.role in OBSERVED and column.distinct == 1:
-            yield Problem(
-                "constant", "note", "the same value in every row", "leave it out; it teaches nothing", column.name
-            )
+            remedy = "leave it out; it teaches nothing"
+            yield Problem("constant", "note", "the same value in every row", remedy, column.name)
 
 
 def left_out(look: Look) -> Iterator[Problem]:
     """Columns that are not observed: text, and values that became known only after the decision."""
-    for column in look.columns:
-        if column.role != "left out" or column.missing == look.rows:
+    for column in look.found.columns:
+        if column.role != "left out" or column.missing == look.found.rows:
             continue
         if column.type == "text":
             remedy = "observe it with --categories or --one-hot, if it matters"

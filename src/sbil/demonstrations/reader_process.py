@@ -77,14 +77,8 @@ def elsewhere(request: dict[str, Any], folder: Path) -> dict[str, Any]:
     }
     command = [sys.executable, "-P", *COMMAND, str(folder)]
     quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet)
-    try:
-        status = process.wait()
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    return _result(folder, status, request["name"])
+    done = subprocess.run(command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, check=False)
+    return _result(folder, done.returncode, request["name"])
 
 
 def _result(folder: Path, status: int, name: str) -> dict[str, Any]:

@@ -96,9 +96,7 @@ class Roles:
         if roles["action"] is None:
             raise UserError(f"which column holds the action? Give action (--action); there are {listed(names)}.")
         if roles["time"] and not roles["episode"]:
-            raise UserError(
-                "a time is given without an episode; name the column of the episode (--episode), or leave out the time."
-            )
+            raise UserError("a time is given without an episode; name its column (--episode), or leave out the time.")
         for role, name in roles.items():
             require(name, names, role)
         columns = self._columns(names, numeric, {name for name in roles.values() if name})

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sbil.demonstrations import rules, values
-from sbil.demonstrations.columns import Gathered, Gathering, numeric_columns
+from sbil.demonstrations.columns import Gathered, numeric_columns
 from sbil.demonstrations.excluding import without
 from sbil.demonstrations.problems import Problems
 from sbil.demonstrations.roles import Roles, require
@@ -63,7 +63,7 @@ def ordered(read: Gathered, schema: Schema, kept: np.ndarray | None) -> Order:
         starts = np.arange(length)
         return Order(kept, starts, starts + 1, False)
     levels = read.levels[schema.episode]
-    rank = levels.ranks(levels.in_order())[_of(read.codes[schema.episode], kept)]
+    rank = levels.ranks(levels.in_order())[_of(read.codes[schema.episode].all(), kept)]
     time = None if read.time is None else _of(read.time, kept)
     moved = not _in_order(rank, time)
     if moved:
@@ -118,7 +118,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
     gone: dict[str, int] = {}
     problems = Problems(raising=True)
     batches = without(batches, schema.episode, roles.exclude, gone)
-    read = Gathering(schema, folder, problems).all(batches)
+    read = Gathered(schema, folder, problems).add_all(batches)
     problems.apply(rules.OF_COLUMNS, read, schema)
     order = ordered(read, schema, complete(read) if schema.missing == "drop" else None)
     problems.apply(rules.OF_ROWS, read, schema, order)
@@ -144,7 +144,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
 
 def complete(read: Gathered) -> np.ndarray | None:
     """The rows without a missing value; None for all."""
-    incomplete = np.asarray(read.incomplete)
+    incomplete = read.incomplete.all()
     return np.flatnonzero(~incomplete) if incomplete.any() else None
 
 
@@ -168,16 +168,14 @@ def _write_roles(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
     """Write the actions, the bounds and ends of the episodes, and their groups."""
     last = order.ends - 1
     arrays = {
-        "actions": read.levels[schema.action].ranks(list(schema.actions))[
-            order.of(np.asarray(read.codes[schema.action]))
-        ],
+        "actions": read.levels[schema.action].ranks(schema.actions)[order.of(read.codes[schema.action].all())],
         "starts": order.starts,
         "stops": order.ends,
-        **{role: order.of(np.asarray(flags))[last] > 0 for role, flags in read.flags.items()},
+        **{role: order.of(flags.all())[last] > 0 for role, flags in read.flags.items()},
     }
     if schema.group:
         levels = read.levels[schema.group]
-        rank = levels.ranks(levels.in_order())[order.of(np.asarray(read.codes[schema.group]))]
+        rank = levels.ranks(levels.in_order())[order.of(read.codes[schema.group].all())]
         arrays["groups"] = rank[order.starts].astype(np.int64)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
@@ -186,7 +184,7 @@ def _write_roles(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
 def _ids(read: Gathered, order: Order, column: str) -> list[str]:
     """What each episode is called in the table."""
     names = read.levels[column].names
-    return [names[code] for code in order.of(np.asarray(read.codes[column]))[order.starts].tolist()]
+    return [names[code] for code in order.of(read.codes[column].all())[order.starts].tolist()]
 
 
 def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> str:
@@ -199,9 +197,10 @@ def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
     out = np.lib.format.open_memmap(folder / "observations.npy", mode="w+", dtype=np.float32, shape=shape)
     codes = {column.name: _places(read, order, column, schema) for column in schema.columns if column.kind != "number"}
     place = numeric_columns(schema)
+    kept = read.numbers.all()
     for start in range(0, length, BLOCK):
         part = slice(start, min(start + BLOCK, length))
-        numbers, at = read.numbers[part if order.chosen is None else order.chosen[part]], 0
+        numbers, at = kept[part if order.chosen is None else order.chosen[part]], 0
         for column in schema.columns:
             if column.kind == "number":
                 block = numbers[:, place[column.name], None]
@@ -219,8 +218,8 @@ def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
 
 def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.ndarray:
     """[n] the place of each row's level; the last one known of the episode where it is missing."""
-    codes = order.of(np.asarray(read.codes[column.name]))
-    places = read.levels[column.name].ranks(list(column.levels))[codes]
+    codes = order.of(read.codes[column.name].all())
+    places = read.levels[column.name].ranks(column.levels)[codes]
     if schema.missing == "last" and (codes < 0).any():
         places = places[order.carried(codes < 0)]
     return places
@@ -253,16 +252,16 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     needed = keys if carry else dict.fromkeys(keys)
     used = replace(schema, action="", group=None, terminal=None, truncated=None, **needed)
     problems = Problems(raising=True)
-    read = Gathering(used, folder, problems, texts=tuple(shown.values())).all(batches)
+    read = Gathered(used, folder, problems, texts=tuple(shown.values())).add_all(batches)
     problems.apply(rules.OF_STATES, read, schema)
     kept = complete(read) if schema.missing == "drop" else None
     order = ordered(read, used, kept)
     problems.apply([rules.gaps_at_the_start], read, schema, order)
     name = observations(read, order, schema, folder)
     rows = np.arange(len(read)) if kept is None else kept
-    np.save(folder / "kept.npy", np.asarray(read.rows)[rows])
+    np.save(folder / "kept.npy", read.rows.all()[rows])
     for role, column_name in shown.items():
-        np.save(folder / f"{role}.npy", np.asarray(read.codes[column_name])[rows])
+        np.save(folder / f"{role}.npy", read.codes[column_name].all()[rows])
     return {
         "observations": _as_in_the_file(name, order, folder) if carry else name,
         "texts": {role: read.levels[column_name].names for role, column_name in shown.items()},

@@ -183,14 +183,14 @@ def empty_columns(read: Gathered, schema: Schema) -> Found:
 
 def nothing_left(read: Gathered, schema: Schema) -> Found:
     """Every row misses a value, and such rows are dropped."""
-    if schema.missing == "drop" and bool(np.asarray(read.incomplete).all()):
+    if schema.missing == "drop" and bool(read.incomplete.all().all()):
         remedy = "leave out the columns that have most of the gaps"
         yield Problem("nothing left", "stops", "every row has a missing value; nothing is left of the table", remedy)
 
 
 def inexact_times(read: Gathered, schema: Schema) -> Found:
     """Fractions among whole numbers so large that a float would round them."""
-    if read.inexact_times:
+    if read.times and read.times.inexact:
         message = "fractions stand beside whole numbers that are too large for them"
         yield Problem("inexact times", "stops", message, "write whole numbers throughout", schema.time)
 
@@ -202,7 +202,7 @@ def fractions(read: Gathered, schema: Schema) -> Found:
     wrong = [number for number, name in enumerate(read.levels[schema.action].names) if is_fraction(name)]
     if wrong:
         message = "the action is a number with a fraction; actions are a few choices: whole numbers or words"
-        mask = np.isin(read.codes[schema.action], wrong)
+        mask = np.isin(read.codes[schema.action].all(), wrong)
         yield read.problem("fraction", mask, message, "cut a dose into ranges first", schema.action)
 
 
@@ -211,8 +211,8 @@ def unknown_names(read: Gathered, schema: Schema) -> Found:
     for column, known in {**schema.levels, schema.action: schema.actions}.items():
         levels = read.levels.get(column)
         if known and levels and not levels.index.keys() <= set(known):
-            what, codes = "action" if column == schema.action else "level", np.asarray(read.codes[column])
-            strange = (codes >= 0) & (levels.ranks(list(known)) < 0)[codes]
+            what, codes = "action" if column == schema.action else "level", read.codes[column].all()
+            strange = (codes >= 0) & (levels.ranks(known) < 0)[codes]
             name = levels.names[codes[np.argmax(strange)]]
             message = f"the {what} '{name[:60]}' is not in the schema; it has {listed(known)}"
             remedy = "correct the table, or train again on data that has it"
@@ -256,7 +256,7 @@ def same_time(read: Gathered, schema: Schema, order: Order) -> Found:
 def early_ends(read: Gathered, schema: Schema, order: Order) -> Found:
     """Rows that end their episode before its last row."""
     for role, flags in read.flags.items():
-        early = order.of(np.asarray(flags)) > 0
+        early = order.of(flags.all()) > 0
         early[order.ends - 1] = False
         message = "the episode ends here and more of its rows follow"
         remedy = "only the last row of an episode can be its end"
@@ -266,7 +266,7 @@ def early_ends(read: Gathered, schema: Schema, order: Order) -> Found:
 def two_ends(read: Gathered, schema: Schema, order: Order) -> Found:
     """Rows where the process ended and where the recording was cut although the process went on."""
     if len(read.flags) == 2:
-        both = np.logical_and(*(order.of(np.asarray(flags)) > 0 for flags in read.flags.values()))
+        both = np.logical_and(*(order.of(flags.all()) > 0 for flags in read.flags.values()))
         message = f"the row is truncated and terminal ('{schema.terminal}') at once"
         remedy = "an episode either ended by itself or was cut; set one of the two to 0"
         yield read.problem("two ends", both, message, remedy, schema.truncated, order)
@@ -275,7 +275,7 @@ def two_ends(read: Gathered, schema: Schema, order: Order) -> Found:
 def torn_groups(read: Gathered, schema: Schema, order: Order) -> Found:
     """Episodes with rows of several groups."""
     if schema.group:
-        codes = order.of(np.asarray(read.codes[schema.group]))
+        codes = order.of(read.codes[schema.group].all())
         torn = codes != codes[order.first(len(codes))]
         message = "the group changes within an episode; every row of an episode must have the same group"
         remedy = "correct the cells, or name another group"
@@ -286,7 +286,7 @@ def gaps_at_the_start(read: Gathered, schema: Schema, order: Order) -> Found:
     """Missing categories before the first value of an episode, where the last value is to be carried on."""
     for name in schema.levels if schema.missing == "last" else ():
         if name in read.missing:
-            lost = order.carried(order.of(np.asarray(read.codes[name])) < 0) < 0
+            lost = order.carried(order.of(read.codes[name].all()) < 0) < 0
             message = "missing category with none before it in the episode"
             remedy = f"write a level of its own there, or {DROP}"
             yield read.problem("gap at the start", lost, message, remedy, name, order)

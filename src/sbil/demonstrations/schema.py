@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -102,10 +102,7 @@ class Schema:
             **roles,  # without `truncated` if it is not set: older versions did not know it
             "missing": self.missing,
             "actions": list(self.actions),
-            "columns": [
-                {"name": c.name, "kind": c.kind, "levels": list(c.levels), "unit": c.unit, "fill": c.fill}
-                for c in self.columns
-            ],
+            "columns": [{**vars(column), "levels": list(column.levels)} for column in self.columns],
         }
 
     @classmethod
@@ -113,10 +110,7 @@ class Schema:
         """Check plain values and return the schema; the name of a column alone means a column of numbers."""
         if not isinstance(content, Mapping):
             raise UserError("a schema is a JSON object with 'action' and 'columns'.")
-        known = (*ROLES, "missing", "actions", "columns")
-        for key in content:
-            if key not in known:
-                raise unknown("entry of a schema", key, known)
+        _only(content, cls, "entry of a schema")
         texts = {key: content.get(key) for key in ROLES}
         for key, value in texts.items():
             if not (isinstance(value, str) and value) and not (value is None and key != "action"):
@@ -151,23 +145,26 @@ def _column(content: Any) -> Column:
     if isinstance(content, str):
         content = {"name": content}
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str) or not content["name"]:
-        raise UserError(
-            "a column of a schema is a name, or an object with 'name', 'kind', 'levels', 'unit' and 'fill'."
-        )
-    entries = ("name", "kind", "levels", "unit", "fill")
+        raise UserError("a column of a schema is a name, or an object with 'name', 'kind', 'levels', 'unit', 'fill'.")
+    name = f"column '{content['name']}'"
+    _only(content, Column, f"entry of {name}")
+    column = Column(**{**content, "levels": _words(content.get("levels", []), f"levels of {name}")})
+    if column.kind not in get_args(Kind):
+        raise unknown(f"kind of {name}", column.kind, get_args(Kind))
+    if not isinstance(column.unit, str):
+        raise UserError(f"the unit of {name} must be text.")
+    number = isinstance(column.fill, int | float) and type(column.fill) is not bool and abs(column.fill) <= LARGEST
+    if not (column.fill is None or number):
+        raise UserError(f"the fill of {name} must be a number that float32 can hold.")
+    return column
+
+
+def _only(content: Mapping[str, Any], kind: type[Any], what: str) -> None:
+    """Refuse an entry that a dataclass does not have."""
+    known = [field.name for field in fields(kind)]
     for key in content:
-        if key not in entries:
-            raise unknown(f"entry of column '{content['name']}'", key, entries)
-    kind, unit, fill = content.get("kind", "number"), content.get("unit", ""), content.get("fill")
-    if kind not in get_args(Kind):
-        raise unknown(f"kind of column '{content['name']}'", kind, get_args(Kind))
-    if not isinstance(unit, str):
-        raise UserError(f"the unit of column '{content['name']}' must be text.")
-    number = isinstance(fill, int | float) and not isinstance(fill, bool) and abs(fill) <= LARGEST
-    if not (fill is None or number):
-        raise UserError(f"the fill of column '{content['name']}' must be a number that float32 can hold.")
-    levels = _words(content.get("levels", []), f"levels of column '{content['name']}'")
-    return Column(content["name"], kind, levels, unit, fill)
+        if key not in known:
+            raise unknown(what, key, known)
 
 
 def _list(content: Any, what: str) -> list[Any]:

@@ -60,9 +60,8 @@ def checked_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names of columns. Refuse a column without a name, and two columns with the same name."""
     for place, name in enumerate(names, 1):
         if not name:
-            raise UserError(
-                f"column {place} has no name in the header; name it or remove it (Pandas: to_csv(..., index=False))."
-            )
+            what = f"column {place} has no name in the header"
+            raise UserError(f"{what}; name it or remove it (Pandas: to_csv(..., index=False)).")
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice:
         raise UserError(f"two columns are called '{twice}'; rename one of them.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -87,12 +87,12 @@ class Demonstrations:
         if not self.action_names:
             raise UserError("there are no actions in these demonstrations; give action_names.")
         shape = self.trajectories[0].observations.shape[1:]
-        if not self.observation_names and len(shape) == 1:
-            names = tuple(f"observation_{i}" for i in range(shape[0]))
+        if len(shape) == 1:
+            names = self.observation_names or tuple(f"observation_{i}" for i in range(shape[0]))
             object.__setattr__(self, "observation_names", names)
-        if len(shape) == 1 and len(self.observation_names) != shape[0]:
-            count = len(self.observation_names)
-            raise UserError(f"{count} observation names for {shape[0]} observation columns; give one name per column.")
+            if len(names) != shape[0]:
+                counts = f"{len(names)} observation names for {shape[0]} observation columns"
+                raise UserError(f"{counts}; give one name per column.")
         self._check_frames(shape)
         for name, what in (("groups", "number"), ("ids", "name")):
             values = getattr(self, name)
@@ -112,12 +112,10 @@ class Demonstrations:
         return len(self.trajectories)
 
     def __repr__(self) -> str:
-        ends = sum(t.terminal for t in self.trajectories), sum(t.truncated for t in self.trajectories)
-        return (
-            f"Demonstrations({len(self)} {self.words[1]}, {self.steps} steps, "
-            f"observations {self.observation_shape}, actions {list(self.action_names)}, "
-            f"{ends[0]} terminal, {ends[1]} truncated)"
-        )
+        size = f"{len(self)} {self.words[1]}, {self.steps} steps"
+        seen = f"observations {self.observation_shape}, actions {list(self.action_names)}"
+        terminal, truncated = (sum(getattr(t, end) for t in self.trajectories) for end in ("terminal", "truncated"))
+        return f"Demonstrations({size}, {seen}, {terminal} terminal, {truncated} truncated)"
 
     @property
     def steps(self) -> int:
@@ -199,12 +197,12 @@ class Demonstrations:
         """
         kept = [thinned(len(t), thin, thin_offset) for t in self.trajectories]
         after = [np.minimum(keep + 1, len(t.observations) - 1) for t, keep in zip(self.trajectories, kept, strict=True)]
-        before, following = (
-            np.concatenate([_observed(t, at, self.stack) for t, at in zip(self.trajectories, times, strict=True)])
-            for times in (kept, after)
-        )
         action, *rest = self.decisions(thin, thin_offset)
-        return Steps(before, action, following, *rest)
+        return Steps(self._observed(kept), action, self._observed(after), *rest)
+
+    def _observed(self, times: Iterable[np.ndarray]) -> np.ndarray:
+        """The observations of each trajectory at its `times`, one trajectory after the other."""
+        return np.concatenate([_at(t, at, self.stack) for t, at in zip(self.trajectories, times, strict=True)])
 
     def decisions(self, thin: int = 1, thin_offset: int = 0) -> Decisions:
         """`flat` without the observations, which may be large."""
@@ -231,7 +229,7 @@ def thinned(length: int, thin: int, thin_offset: int = 0) -> np.ndarray:
     return np.arange(thin_offset, length, thin)
 
 
-def _observed(trajectory: Trajectory, times: np.ndarray, stack: int) -> np.ndarray:
+def _at(trajectory: Trajectory, times: np.ndarray, stack: int) -> np.ndarray:
     """The observations at `times`; of frames the latest `stack`, black before the first."""
     if not stack:
         return trajectory.observations[times]
@@ -239,13 +237,6 @@ def _observed(trajectory: Trajectory, times: np.ndarray, stack: int) -> np.ndarr
     frames = trajectory.observations[np.maximum(wanted, 0)]
     frames[wanted < 0] = 0
     return np.moveaxis(frames, 1, -1)
-
-
-def _finite(observations: np.ndarray) -> bool:
-    """Whether every number is finite as float32, which is what the device holds."""
-    if observations.dtype == np.uint8:
-        return True
-    return max(abs(float(observations.min())), abs(float(observations.max()))) <= LARGEST  # not so if one is NaN
 
 
 def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: int) -> None:
@@ -256,10 +247,8 @@ def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: 
     if not np.issubdtype(taken.dtype, np.integer):
         raise UserError(f"{where}: actions must be whole numbers from 0. Got type {taken.dtype}.")
     if len(observations) - len(taken) not in (0, 1):
-        raise UserError(
-            f"{where}: {len(observations)} observations for {len(taken)} actions; there must be one observation an "
-            "action, and one more if the last state was recorded."
-        )
+        counts = f"{len(observations)} observations for {len(taken)} actions"
+        raise UserError(f"{where}: {counts}; one observation per action is needed, and one more for a last state.")
     if observations.ndim < 2 or observations.size == 0:
         raise UserError(f"{where}: observations must be a table with at least one column. Got {observations.shape}.")
     if observations.shape[1:] != shape:
@@ -267,17 +256,19 @@ def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: 
     if not (np.issubdtype(observations.dtype, np.floating) or observations.dtype == np.uint8):
         raise UserError(f"{where}: observations must be real numbers or uint8 images. Got {observations.dtype}.")
     if taken.min() < 0 or taken.max() >= actions:
-        outside = np.flatnonzero((taken < 0) | (taken >= actions))
-        raise UserError(
-            f"{where}, step {outside[0]}: action {taken[outside[0]]} is not one of the {actions} actions "
-            f"0 to {actions - 1}."
-        )
-    if not _finite(observations):
-        with np.errstate(over="ignore"):
-            bad = np.argwhere(~np.isfinite(observations.astype(np.float32)))
-        raise UserError(
-            f"{where}, step {bad[0][0]}, column {', '.join(map(str, bad[0][1:]))}: the observation is not a "
-            "finite float32 number; remove the step or fill the value in."
-        )
+        step = np.argmax((taken < 0) | (taken >= actions))
+        known = f"the {actions} actions 0 to {actions - 1}"
+        raise UserError(f"{where}, step {step}: action {taken[step]} is not one of {known}.")
+    _check_finite(observations, where)
     if trajectory.terminal and trajectory.truncated:
         raise UserError(f"{where}: an episode is either terminal or truncated, not both.")
+
+
+def _check_finite(observations: np.ndarray, where: str) -> None:
+    """Refuse a number that is not finite as float32, which is what the device holds."""
+    if observations.dtype == np.uint8 or max(-float(observations.min()), float(observations.max())) <= LARGEST:
+        return
+    with np.errstate(over="ignore"):
+        step, *column = np.argwhere(~np.isfinite(observations.astype(np.float32)))[0]
+    place = f"{where}, step {step}, column {', '.join(map(str, column))}"
+    raise UserError(f"{place}: the observation is not a finite float32 number; remove the step or fill the value in.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,14 @@ def _no(length: int) -> np.ndarray:
     return np.zeros(length, bool)
 
 
+def _values(
+    values: np.ndarray, missing: np.ndarray, wrong: np.ndarray | None = None, huge: np.ndarray | None = None
+) -> Values:
+    """Return values; None: no cell is wrong or huge."""
+    no = _no(len(values))
+    return Values(values, missing, no if wrong is None else wrong, no if huge is None else huge)
+
+
 def is_text(column: pl.Series) -> bool:
     """Whether the cells are text."""
     return column.dtype == pl.String or isinstance(column.dtype, pl.Categorical | pl.Enum)
@@ -52,9 +60,9 @@ def numbers(column: pl.Series, decimal: str = ".") -> Values:
     if is_text(column):
         return _parsed(column.cast(pl.String), decimal)
     if not (column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)):
-        return Values(np.full(len(column), np.nan), _no(len(column)), ~_no(len(column)), _no(len(column)))
+        return _values(np.full(len(column), np.nan), _no(len(column)), wrong=~_no(len(column)))
     values = column.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return _checked(values, np.isnan(values))
+    return _values(values, np.isnan(values), huge=np.abs(values) > LARGEST)
 
 
 def _parsed(column: pl.Series, decimal: str) -> Values:
@@ -64,7 +72,7 @@ def _parsed(column: pl.Series, decimal: str) -> Values:
     odd = values.is_null().to_numpy()
     result = values.fill_null(np.nan).to_numpy(writable=True)
     if not odd.any():
-        return _checked(result, np.isnan(result))
+        return _values(result, np.isnan(result), huge=np.abs(result) > LARGEST)
     places = np.flatnonzero(odd)
     cells = column.gather(places).str.strip_chars()
     missing = _absent(cells)
@@ -73,7 +81,7 @@ def _parsed(column: pl.Series, decimal: str) -> Values:
     result[places] = again.fill_null(np.nan).to_numpy()
     wrong = _no(len(column))
     wrong[places] = again.is_null().to_numpy() & ~missing
-    return _checked(result, np.isnan(result) & ~wrong)._replace(wrong=wrong)
+    return _values(result, np.isnan(result) & ~wrong, wrong, np.abs(result) > LARGEST)
 
 
 def foreign(column: pl.Series, wrong: np.ndarray) -> np.ndarray:
@@ -98,10 +106,6 @@ def unnamed(column: pl.Series, missing: np.ndarray, known: Collection[str] = ())
 
 def _absent(cells: pl.Series) -> np.ndarray:
     return (cells.is_null() | cells.str.to_lowercase().is_in(list(MISSING)).fill_null(False)).to_numpy()
-
-
-def _checked(values: np.ndarray, missing: np.ndarray) -> Values:
-    return Values(values, missing, _no(len(values)), np.abs(values) > LARGEST)
 
 
 def label(cell: str | None, decimal: str = ".", known: Collection[str] = ()) -> str | None:
@@ -148,13 +152,13 @@ class Levels:
         """Return the names in order: numbers by size, other names by the alphabet."""
         return in_order(self.index)
 
-    def ranks(self, levels: list[str]) -> np.ndarray:
+    def ranks(self, levels: Sequence[str]) -> np.ndarray:
         """[names] the place of each name in `levels`, or -1 without one."""
         place = {name: rank for rank, name in enumerate(levels)}
         return np.array([place.get(name, -1) for name in self.index], np.int32)
 
 
-def in_order(names: dict[str, int] | list[str]) -> list[str]:
+def in_order(names: Collection[str]) -> list[str]:
     """Sort names: numbers by size, other names by the alphabet."""
     if all(WHOLE.fullmatch(name) for name in names):
         return sorted(names, key=int)
@@ -188,10 +192,6 @@ class Times:
         """Whether the column has fractions and also whole numbers that a float would round."""
         return self.kind == "number" and any(p.dtype == np.int64 and (np.abs(p) > 2**53).any() for p in self.parts)
 
-    def all(self) -> np.ndarray:
-        """[n] every time, in a type that orders them."""
-        return np.concatenate(self.parts)
-
     def _read(self, column: pl.Series, decimal: str) -> tuple[Values, str]:
         gone = column.is_null().to_numpy()
         if is_text(column):
@@ -210,7 +210,7 @@ class Times:
         cells = column.str.strip_chars()
         missing = _absent(cells)
         if missing.all():
-            return Values(np.zeros(len(column), np.int64), missing, _no(len(column)), _no(len(column))), ""
+            return _values(np.zeros(len(column), np.int64), missing), ""
         whole = cells.cast(pl.Int64, strict=False)
         if not (whole.is_null().to_numpy() & ~missing).any():
             return _plain(whole, missing), "whole"
@@ -227,8 +227,7 @@ class Times:
 
 def _plain(whole: pl.Series, missing: np.ndarray, wrong: np.ndarray | None = None) -> Values:
     """Return whole numbers, with 0 for cells without one."""
-    no = _no(len(whole))
-    return Values(whole.fill_null(0).to_numpy(), missing, no if wrong is None else wrong, no)
+    return _values(whole.fill_null(0).to_numpy(), missing, wrong)
 
 
 def _finite(values: Values) -> Values:
@@ -243,9 +242,8 @@ def _stamped(cells: pl.Series, form: str, missing: np.ndarray) -> tuple[Values, 
 
 def flags(column: pl.Series, decimal: str = ".") -> Values:
     """Convert cells to 0 or 1: numbers, booleans, or words for yes and no."""
-    no = _no(len(column))
     if has_no_text(column):
-        return Values(np.zeros(len(column), np.int8), no, ~no, no)
+        return _values(np.zeros(len(column), np.int8), _no(len(column)), wrong=~_no(len(column)))
     texts = column.cast(pl.String)
     found = texts.unique()
     words = pl.Series([label(cell, decimal) for cell in found.to_list()], dtype=pl.String)
@@ -253,4 +251,4 @@ def flags(column: pl.Series, decimal: str = ".") -> Values:
     number = lower.replace_strict([*TRUE, *FALSE], [1, 1, 1, 0, 0, 0], default=-1, return_dtype=pl.Int8)
     number = number.set(words.is_null(), 2)
     values = texts.replace_strict(found, number, return_dtype=pl.Int8).fill_null(2).to_numpy()
-    return Values(np.where(values == 1, np.int8(1), np.int8(0)), values == 2, values == -1, no)
+    return _values((values == 1).astype(np.int8), values == 2, values == -1)

@@ -32,21 +32,16 @@ def table(path: Path) -> Table:
     with _opened(path) as file:
         sample = file.read(SAMPLE)
         dialect = sniff(sample, whole=len(sample) < SAMPLE)
-    header = next(_blocks(path, dialect))
-    names, _ = _header(header, dialect)
+    names, start = _header(next(_blocks(path, dialect)), dialect)
 
     def batches() -> Iterator[Batch]:
-        line, first = 1, True
+        line, skip = 1, start
         for block in _blocks(path, dialect):
-            lines = block.count(b"\n")
-            if first:
-                _, skip = _header(block, dialect)
-                line, lines, block = line + block[:skip].count(b"\n"), lines - block[:skip].count(b"\n"), block[skip:]
-                first = False
-            frame, rows = _split(block, dialect.delimiter, names, line)
+            line += block.count(b"\n", 0, skip)
+            frame, rows = _split(block[skip:], dialect.delimiter, names, line)
             if len(rows):
                 yield Batch(frame, rows, str(path), dialect.decimal, "line")
-            line += lines
+            line, skip = line + block.count(b"\n", skip), 0
 
     return Table(names, batches, dialect.words)
 
@@ -101,9 +96,8 @@ def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
         except UnicodeDecodeError:
             # So far there was only ASCII, which Latin-1 shares.
             if encoding != "utf-8" or not plain or encoding_of(block) != "cp1252":
-                raise UserError(
-                    f"not all of the text is {encoding}; after line {line} it has another encoding."
-                ) from None
+                what = f"not all of the text is {encoding}"
+                raise UserError(f"{what}; after line {line} it has another encoding.") from None
             encoding, decoder = "cp1252", codecs.getincrementaldecoder("cp1252")()
             text = decoder.decode(block)
         plain = plain and text.isascii()
@@ -139,22 +133,19 @@ def _split(block: bytes, delimiter: str, names: tuple[str, ...], line: int) -> t
     text = np.frombuffer(block, np.uint8)
     quotes = b'"' in block
     newlines = np.flatnonzero(text == ord("\n"))
-    inside = _quoted(text) if quotes else np.zeros(1, bool)
-    ends = newlines[~inside[newlines]] if quotes else newlines
+    inside = _quoted(text) if quotes else np.zeros(len(text), bool)
+    ends = newlines[~inside[newlines]]
     starts = np.concatenate([[0], ends[:-1] + 1]) if len(ends) else ends
     lines = line + np.searchsorted(newlines, starts)
     marks = np.flatnonzero(text == ord(delimiter))
-    marks = marks[~inside[marks]] if quotes else marks
-    counts = np.diff(np.searchsorted(marks, ends), prepend=0) + 1
+    counts = np.diff(np.searchsorted(marks[~inside[marks]], ends), prepend=0) + 1
     blank = ends == starts
     ragged = np.flatnonzero((counts != len(names)) & ~blank)
     if quotes:
         _check_quotes(text, inside, delimiter, lines, starts)
     if len(ragged):
-        raise UserError(
-            f"line {lines[ragged[0]]} has {counts[ragged[0]]} cells and the header {len(names)}; a cell that holds "
-            "the delimiter must be in quotes."
-        )
+        cells = f"line {lines[ragged[0]]} has {counts[ragged[0]]} cells and the header {len(names)}"
+        raise UserError(f"{cells}; a cell that holds the delimiter must be in quotes.")
     if blank.any():
         keep = np.ones(len(text), bool)
         keep[ends[blank]] = False

@@ -64,9 +64,8 @@ def sniff(sample: bytes, whole: bool) -> Dialect:
     if foreign:
         raise UserError(f"{foreign}.")
     if "\0" in text:
-        raise UserError(
-            f"line {text[: text.index(chr(0))].count(chr(10)) + 1} holds NUL bytes; this is not a text table."
-        )
+        line = text.partition("\0")[0].count("\n") + 1
+        raise UserError(f"line {line} holds NUL bytes; this is not a text table.")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     lines = [line for line in (lines if whole else lines[:-1] or lines) if line.strip()]
     delimiter = _delimiter(lines[:LINES])
