@@ -7,7 +7,7 @@ from sbil import demonstrators, environments
 from sbil.environments.base import Environment
 from sbil.errors import UserError, unknown
 from sbil.policy import Policy
-from sbil.rendering.film import Film, Progress, make_film
+from sbil.rendering.film import Film, Progress, make_film, silent
 from sbil.rendering.stage import Player
 
 
@@ -21,7 +21,7 @@ def watch(
     greedy: bool = True,
     seed: int = 0,
     seconds: float = 20.0,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Film:
     """Film one episode of a policy beside one of its demonstrator, both from the same start.
 

@@ -7,7 +7,9 @@ shown are kept.
 import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,10 +28,16 @@ HOLD = 1.5  # seconds that the last frame stays; less in a very short film
 PANEL = (320, 240)  # the largest size of a picture
 CAPTION, FOOTER, MARGIN = 42, 20, 8
 LARGE, SMALL = 13, 11  # of the letters
+PLAIN, BOLD = "DejaVuSans", "DejaVuSans-Bold"  # fonts that come with matplotlib
 COLOURS = 96
 INK, QUIET, PAPER = (20, 20, 20), (90, 90, 90), (236, 236, 236)
 
+Colour = tuple[int, int, int]
 Progress = Callable[[float, str], None]  # the share that is done, and what is being done
+
+
+def silent(done: float, note: str) -> None:
+    """Tell nobody."""
 
 
 class Cut(NamedTuple):
@@ -63,31 +71,28 @@ class Film:
 
 
 def make_film(
-    environment: Environment, players: Sequence[Player], seed: int, seconds: float, progress: Progress | None = None
+    environment: Environment, players: Sequence[Player], seed: int, seconds: float, progress: Progress = silent
 ) -> Film:
     """Play one episode of each player from `seed` and make a GIF of them that lasts at most `seconds`."""
     if not SHORTEST <= seconds <= LONGEST:
         raise UserError(f"a film lasts from {SHORTEST:g} to {LONGEST:g} seconds; got {seconds:g}.")
     if not 0 <= seed < 2**31:
         raise UserError(f"the seed of an episode is a whole number from 0 to {2**31 - 1}; got {seed}.")
-    tell = progress or (lambda done, note: None)
-    part = 1 / (2 * len(players) + 1)
+    phases = 2 * len(players) + 1
 
     def phase(index: int, note: str) -> Callable[[float], None]:
-        return lambda share: tell((index + share) * part, note)
+        return lambda share: progress((index + share) / phases, note)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the simulators' packages warn about each other when imported
         episodes = [
             play(environment, player, seed, phase(i, f"{player.name} plays")) for i, player in enumerate(players)
         ]
-        rate, longest = episodes[0].rate, max(episode.steps for episode in episodes)
-        cut = cut_to(seconds, longest, rate)
-        pictures = [
-            _pictures(environment, seed, episode, cut, phase(len(players) + i, f"{player.name} is filmed"))
-            for i, (player, episode) in enumerate(zip(players, episodes, strict=True))
-        ]
-    panels = [Panel(player, episode, shown) for player, episode, shown in zip(players, episodes, pictures, strict=True)]
+        cut = cut_to(seconds, max(episode.steps for episode in episodes), episodes[0].rate)
+        panels = []
+        for i, (player, episode) in enumerate(zip(players, episodes, strict=True), len(players)):
+            pictures = _pictures(environment, seed, episode, cut, phase(i, f"{player.name} is filmed"))
+            panels.append(Panel(player, episode, pictures))
     footer = _lines(f"{environment.name}, seed {seed}", str(cut), sum(panel.pictures[0].width for panel in panels))
     content = _gif(panels, cut, footer, phase(2 * len(players), "drawing"))
     return Film(content, environment.name, seed, list(players), episodes, cut)
@@ -108,8 +113,7 @@ def _pictures(
     environment: Environment, seed: int, episode: Episode, cut: Cut, progress: Callable[[float], None]
 ) -> list[Any]:
     """The frames of an episode at the steps shown, its end always among them."""
-    simulator = simulator_for(environment, filming=True)
-    try:
+    with closing(simulator_for(environment, filming=True)) as simulator:
         simulator.reset(seed)
         shown = [_fitted(simulator.picture())]
         for step, (action, reward) in enumerate(zip(episode.actions, episode.rewards, strict=True), 1):
@@ -119,17 +123,13 @@ def _pictures(
             if step % cut.every == 0 or step == episode.steps:
                 shown.append(_fitted(picture))
                 progress(step / episode.steps)
-    finally:
-        simulator.close()
     return shown
 
 
 def _fitted(picture: Any) -> Any:
     """A picture in the size of a panel, never enlarged."""
-    scale = min(PANEL[0] / picture.width, PANEL[1] / picture.height, 1.0)
-    if scale == 1.0:
-        return picture
-    return picture.resize((round(scale * picture.width), round(scale * picture.height)), Image.Resampling.BOX)
+    picture.thumbnail(PANEL, Image.Resampling.BOX, reducing_gap=None)
+    return picture
 
 
 class Panel(NamedTuple):
@@ -175,33 +175,26 @@ def _frame(panels: Sequence[Panel], index: int, cut: Cut, footer: Sequence[str])
     left = MARGIN
     for panel, width in zip(panels, widths, strict=True):
         picture, words = panel.at(index, cut.every)
-        _write(draw, (left, 4), panel.player.name, width, INK, bold=True, tail=f", {panel.player.mode}")
-        _write(draw, (left, 22), words, width, INK)
+        _write(draw, (left, 4), panel.player.name, width, _font(BOLD, LARGE), tail=f", {panel.player.mode}")
+        _write(draw, (left, 22), words, width, _font(PLAIN, LARGE))
         frame.paste(picture, (left, CAPTION))
         left += width + MARGIN
     for line, words in enumerate(reversed(footer), 1):
-        _write(draw, (MARGIN, height - line * FOOTER + 3), words, frame.width - 2 * MARGIN, QUIET, size=SMALL)
+        place = MARGIN, height - line * FOOTER + 3
+        _write(draw, place, words, frame.width - 2 * MARGIN, _font(PLAIN, SMALL), QUIET)
     return frame
 
 
 def _lines(first: str, second: str, width: int) -> tuple[str, ...]:
     """Both texts on one line if they fit, else on two."""
     both = f"{first}: {second}"
-    return (both,) if _font(False, SMALL).getlength(both) <= width else (first, second)
+    return (both,) if _font(PLAIN, SMALL).getlength(both) <= width else (first, second)
 
 
 def _write(
-    draw: Any,
-    place: tuple[int, int],
-    text: str,
-    width: int,
-    ink: tuple[int, ...],
-    bold: bool = False,
-    size: int = LARGE,
-    tail: str = "",
+    draw: Any, place: tuple[int, int], text: str, width: int, font: Any, ink: Colour = INK, tail: str = ""
 ) -> None:
     """Write text; shorten it, but not its tail, if there is no room for it."""
-    font = _font(bold, size)
     line = text + tail
     while text and draw.textlength(line, font=font) > width:
         text = text[:-1]
@@ -209,12 +202,6 @@ def _write(
     draw.text(place, line, fill=ink, font=font)
 
 
-_fonts: dict[tuple[bool, int], Any] = {}
-
-
-def _font(bold: bool, size: int) -> Any:
-    if (bold, size) not in _fonts:
-        name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-        path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name
-        _fonts[bold, size] = ImageFont.truetype(str(path), size)
-    return _fonts[bold, size]
+@cache
+def _font(name: str, size: int) -> Any:
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf"), size)

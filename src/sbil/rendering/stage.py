@@ -4,8 +4,9 @@ An Atari policy plays on the small grey frames that it is made for; the pictures
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -13,13 +14,7 @@ from PIL import Image
 from sbil.environments.base import Environment
 from sbil.environments.host import atari, lockstep
 from sbil.errors import UserError
-
-
-class Actor(Protocol):
-    """What a policy must be able to do."""
-
-    def act(self, observations: Any) -> np.ndarray: ...
-    def probabilities(self, observations: Any) -> np.ndarray: ...
+from sbil.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -27,7 +22,7 @@ class Player:
     """A policy, the name shown above it, and how it acts."""
 
     name: str
-    policy: Actor
+    policy: Policy
     greedy: bool = True
 
     @property
@@ -60,15 +55,14 @@ def number(value: float) -> str:
 
 
 def play(
-    environment: Environment, player: Player, seed: int, progress: Callable[[float], None] | None = None
+    environment: Environment, player: Player, seed: int, tell: Callable[[float], None] = lambda done: None
 ) -> Episode:
     """Play one episode, which depends on the player and the seed alone."""
     rng = np.random.default_rng(seed)
-    simulator = simulator_for(environment, filming=False)
-    try:
+    actions: list[int] = []
+    rewards: list[float] = []
+    with closing(simulator_for(environment, filming=False)) as simulator:
         observation, over = simulator.reset(seed), False
-        actions: list[int] = []
-        rewards: list[float] = []
         while not over and len(actions) < environment.time_limit:
             if player.greedy:
                 action = int(player.policy.act(observation))
@@ -78,25 +72,12 @@ def play(
             observation, reward, over = simulator.step(action)
             actions.append(action)
             rewards.append(reward)
-            if progress and len(actions) % 20 == 0:
-                progress(len(actions) / environment.time_limit)
-    finally:
-        simulator.close()
+            if len(actions) % 20 == 0:
+                tell(len(actions) / environment.time_limit)
     return Episode(np.array(actions), np.array(rewards, np.float64), simulator.rate)
 
 
-class Simulator(Protocol):
-    """A simulator that plays one episode at a time and draws its state."""
-
-    rate: float
-
-    def reset(self, seed: int) -> np.ndarray: ...
-    def step(self, action: int) -> tuple[np.ndarray, float, bool]: ...
-    def picture(self) -> Any: ...
-    def close(self) -> None: ...
-
-
-def simulator_for(environment: Environment, filming: bool) -> Simulator:
+def simulator_for(environment: Environment, filming: bool) -> "_Gymnasium | _Atari":
     """The simulator of an environment; for filming, one that draws."""
     try:
         return _Atari(filming) if environment.name == atari.BEAM_RIDER else _Gymnasium(environment.name, filming)
@@ -123,6 +104,7 @@ class _Gymnasium:
         except TypeError:
             raise UserError(f"{name} cannot be filmed: it takes no render_mode.") from None
         self.rate = float(self.env.metadata.get("render_fps", 30))
+        self.close = self.env.close
 
     def reset(self, seed: int) -> np.ndarray:
         return np.asarray(self.env.reset(seed=seed)[0])
@@ -142,9 +124,6 @@ class _Gymnasium:
         except gymnasium.error.DependencyNotInstalled as error:
             raise _missing(self.name, error) from None
 
-    def close(self) -> None:
-        self.env.close()
-
 
 class _Atari:
     """The game as policies see it, with channels last; for filming, the same game with its screen in colour."""
@@ -154,6 +133,7 @@ class _Atari:
         self.filming = filming
         self.rate = 60 / atari.SKIP
         self.env = atari.vector(1, 1, autoreset_mode="NextStep", **(screen if filming else {}))
+        self.close = self.env.close
 
     def reset(self, seed: int) -> np.ndarray:
         return self._seen(self.env.reset(seed=seed)[0])
@@ -168,6 +148,3 @@ class _Atari:
 
     def picture(self) -> Any:
         return Image.fromarray(np.repeat(self.newest, 2, axis=1))  # points of this screen are twice as wide as high
-
-    def close(self) -> None:
-        self.env.close()
