@@ -105,13 +105,11 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
 
 def _recover(path: Path) -> None:
     """Bring back a folder that a killed process had moved aside, and remove its other leftovers."""
-    for aside in filter(_abandoned, path.parent.glob(f".{glob.escape(path.name)}.*.old")):
-        if path.exists():
-            _remove(aside)
-        else:
-            aside.rename(path)
-    for unfinished in filter(_abandoned, path.parent.glob(f".{glob.escape(path.name)}.*.tmp")):
-        _remove(unfinished)
+    for left in filter(_abandoned, path.parent.glob(f".{glob.escape(path.name)}.*")):
+        if left.suffix == ".old" and not path.exists():
+            left.rename(path)
+        elif left.suffix in (".old", ".tmp"):
+            _remove(left)
 
 
 def _make_parent(path: Path) -> None:
@@ -132,10 +130,8 @@ def _machine() -> str:
 def _alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 import subprocess
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,10 +19,8 @@ def versions() -> dict[str, str]:
     """Return the versions by name, without libraries that are not installed as packages."""
     found = {"sbil": __version__, "python": platform.python_version()}
     for name in NAMES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -33,13 +32,11 @@ def commit() -> str:
     """
     root = Path(__file__).resolve().parents[2]
     git = shutil.which("git")
-    if git is None or not (root / ".git").exists() or not (root / "src" / "sbil").is_dir():
-        return os.environ.get("SBIL_COMMIT", "")
-    try:
-        name = _ask(git, root, "rev-parse", "HEAD")
-        return name + ("+" if _ask(git, root, "status", "--porcelain", "--untracked-files=no", "src") else "")
-    except (OSError, subprocess.SubprocessError):
-        return os.environ.get("SBIL_COMMIT", "")
+    if git and (root / ".git").exists() and (root / "src" / "sbil").is_dir():
+        with suppress(OSError, subprocess.SubprocessError):
+            name = _ask(git, root, "rev-parse", "HEAD")
+            return name + ("+" if _ask(git, root, "status", "--porcelain", "--untracked-files=no", "src") else "")
+    return os.environ.get("SBIL_COMMIT", "")
 
 
 def _ask(git: str, root: Path, *words: str) -> str:

@@ -15,6 +15,7 @@ weights [..., n].
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,9 +73,8 @@ def estimate(scores: np.ndarray) -> Estimate:
     """
     scores = np.asarray(scores, np.float64)
     groups = scores.mean(axis=1) if len(scores) > 1 else scores[0]
-    error = scores.std(ddof=1) / np.sqrt(scores.size) if scores.size > 1 else float("nan")
-    low, high = bootstrap(groups) if len(groups) > 1 else (float("nan"), float("nan"))
-    return Estimate(float(scores.mean()), float(error), low, high)
+    error = scores.std(ddof=1) / np.sqrt(scores.size) if scores.size > 1 else math.nan
+    return Estimate(float(scores.mean()), float(error), *(bootstrap(groups) if len(groups) > 1 else [math.nan] * 2))
 
 
 def estimate_over_splits(values: np.ndarray, held_out: float) -> Estimate:
@@ -87,7 +87,7 @@ def estimate_over_splits(values: np.ndarray, held_out: float) -> Estimate:
     known = values[~np.isnan(values)]
     count = len(known)
     if count < 2:
-        return Estimate(float(known[0]) if count else float("nan"), *[float("nan")] * 3)
+        return Estimate(float(known[0]) if count else math.nan, *[math.nan] * 3)
     mean, variance = float(known.mean()), float(known.var(ddof=1))
     reach = float(stdtrit(count - 1, TAILS[1])) * (variance * (1 / count + held_out / (1 - held_out))) ** 0.5
     return Estimate(mean, (variance / count) ** 0.5, mean - reach, mean + reach)
@@ -99,14 +99,13 @@ def sign_flip(values: np.ndarray) -> float:
     The test is exact for up to 20 values. Beyond 20, the observed signs count as one of the random choices, so that
     p is never 0. A few values cannot give a small p, whatever their interval.
     """
-    exact = len(values) <= MOST_EXACT
-    if exact:
+    if len(values) <= MOST_EXACT:
         first, second = np.array_split(np.asarray(values, float), 2)
         sums = np.add.outer(_every_sign(first), _every_sign(second))
     else:
-        sums = np.random.default_rng(0).choice([-1, 1], (RESAMPLES, len(values))) @ values
-    as_far = np.abs(sums) >= np.abs(values.sum()) - 1e-12
-    return float(as_far.mean()) if exact else float((as_far.sum() + 1) / (RESAMPLES + 1))
+        signs = np.random.default_rng(0).choice([-1, 1], (RESAMPLES, len(values)))
+        sums = np.append(signs @ values, values.sum())
+    return float((np.abs(sums) >= np.abs(values.sum()) - 1e-12).mean())
 
 
 def _every_sign(values: np.ndarray) -> np.ndarray:
@@ -117,10 +116,8 @@ def _every_sign(values: np.ndarray) -> np.ndarray:
 
 def bootstrap(values: np.ndarray) -> tuple[float, float]:
     """Return the 95 % percentile interval of the mean of independent values. The seed is fixed."""
-    rng = np.random.default_rng(0)
-    chosen = rng.integers(0, len(values), (RESAMPLES, len(values)))
-    means = values[chosen].mean(axis=1)
-    low, high = np.quantile(means, TAILS)
+    chosen = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
+    low, high = np.quantile(values[chosen].mean(axis=1), TAILS)
     return float(low), float(high)
 
 
@@ -208,7 +205,7 @@ def interval(value: Any, resampled: np.ndarray, units: int) -> Interval:
     """Return a value and the middle 95 % of its resamples. Resamples in which it is undefined (NaN) do not count."""
     known = resampled[~np.isnan(resampled)]
     if units < 2 or not len(known) or np.isnan(value):
-        return Interval(float(value), float("nan"), float("nan"))
+        return Interval(float(value), math.nan, math.nan)
     low, high = np.quantile(known, TAILS)
     return Interval(float(value), float(low), float(high))
 
@@ -218,7 +215,8 @@ def _resampled(strata: Sequence[np.ndarray], statistic: Statistic) -> tuple[Any,
     groups = [_by_draw(stratum) for stratum in strata]
     values = np.concatenate([group.ravel() for group in groups])
     firsts = np.cumsum([0, *(group.shape[1] for group in groups)])
-    draws = np.concatenate([_draw_of_runs(g) + first for g, first in zip(groups, firsts[:-1], strict=True)])
+    numbers = [np.arange(first, last)[:, None] for first, last in pairwise(firsts)]
+    draws = np.concatenate([np.broadcast_to(n, g.shape).ravel() for n, g in zip(numbers, groups, strict=True)])
     shares = np.concatenate([np.full(g.shape[1], 1 / g[0].size) for g in groups])  # of one run in its cell, by draw
     value = statistic(values, shares[draws])
     if _fewest_draws(strata) < 2:
@@ -227,11 +225,6 @@ def _resampled(strata: Sequence[np.ndarray], statistic: Statistic) -> tuple[Any,
     step = max(RUNS_AT_ONCE // len(values), 1)
     blocks = (taken[start : start + step].take(draws, axis=1) for start in range(0, RESAMPLES, step))
     return value, np.concatenate([statistic(values, weights) for weights in blocks])
-
-
-def _draw_of_runs(group: np.ndarray) -> np.ndarray:
-    """Return the draw of each run of [cells, draws, initialisations], in the order of the runs."""
-    return np.broadcast_to(np.arange(group.shape[1])[:, None], group.shape).ravel()
 
 
 def _by_draw(stratum: np.ndarray) -> np.ndarray:
