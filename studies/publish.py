@@ -11,7 +11,7 @@ import tyro
 from matplotlib.figure import Figure
 
 from sbil.reports import exports, figures
-from sbil.reports.names import MAIN, NAMES
+from sbil.reports.names import MAIN
 from studies import rounding, tables
 from studies.pages import FIGURES, ROOT, inserted
 from studies.remedies import figures as remedies_figures
@@ -42,10 +42,10 @@ def _figures_of_runs() -> dict[str, Figure]:
     plain = [result for result in main if not result.cell.unlabelled]
     followed = [result for result in plain if result.cell.size == 1 and len(result.points) > 1]
     return {
-        "return_against_size": figures.against_size(plain, NAMES, printed=True),
-        "profile": figures.profile(plain, NAMES),
-        "semi_supervised": figures.semi_supervised(main, NAMES),
-        "diagnostics": figures.diagnostics(followed, exports.DIAGNOSED, NAMES),
+        "return_against_size": figures.against_size(plain, printed=True),
+        "profile": figures.profile(plain),
+        "semi_supervised": figures.semi_supervised(main),
+        "diagnostics": figures.diagnostics(followed, exports.DIAGNOSED),
     }
 
 

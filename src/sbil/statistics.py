@@ -201,6 +201,15 @@ def profile(strata: Sequence[np.ndarray], scores: np.ndarray) -> Profile:
     return Profile(share, low, high)
 
 
+def quartiles(values: np.ndarray) -> np.ndarray:
+    """Return the quartiles [3, points] of values [runs, points] over the runs with a finite value; NaN without one."""
+    values = np.where(np.isfinite(values), values, np.nan)
+    known = ~np.isnan(values).all(axis=0)
+    found = np.full((3, len(known)), np.nan)
+    found[:, known] = np.nanquantile(values[:, known], (0.25, 0.5, 0.75), axis=0)
+    return found
+
+
 def interval(value: Any, resampled: np.ndarray, units: int) -> Interval:
     """Return a value and the middle 95 % of its resamples. Resamples in which it is undefined (NaN) do not count."""
     known = resampled[~np.isnan(resampled)]

@@ -45,7 +45,6 @@ def test_the_figure_draws_every_method_and_size(results):
     (panel,) = figure.axes
     assert [label.get_text() for label in panel.get_xticklabels()] == ["1", "3"]
     assert labels(figure) == ["BC", "EDM (our default)"]
-    assert labels(figures.against_size(results, {"bc": "cloning"})) == ["cloning", "edm"]
     means = [container.lines[0].get_ydata() for container in panel.containers]
     np.testing.assert_allclose(np.array(means, float), [[0.5, 0.6], [0.6, 0.3]], atol=1e-6)
     places = [container.lines[0].get_xdata() for container in panel.containers]

@@ -35,7 +35,7 @@ def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[st
     ]
 
 
-def pairs_of(results: Sequence[Result], every: Sequence[Result], baseline: str) -> list[tuple[Result, Result]]:
+def pairs_of(results: Sequence[Result], every: Sequence[Result], baseline: str = "bc") -> list[tuple[Result, Result]]:
     """Pair each cell with the ordinary cell of the baseline of the same setting, size and runs, if there is one."""
     base = {decisions_of(result.cell): result for result in ordinary(every) if method_of(result) == baseline}
     pairs = [(result, base.get(decisions_of(result.cell))) for result in results]

@@ -11,7 +11,7 @@ from sbil.experiments import Result
 from sbil.reports import figures, tables
 from sbil.reports.cells import is_ordinary
 from sbil.reports.differences import few_draws
-from sbil.reports.names import MAIN, NAMES, place_of
+from sbil.reports.names import MAIN, place_of
 from sbil.reports.rows import run_rows
 
 DRAWN = 8  # methods that a figure can show and stay legible
@@ -43,15 +43,15 @@ def _plots(results: Sequence[Result]) -> dict[str, Figure]:
     apart = [result for result in results if not is_ordinary(result.cell)]
     plots = {}
     if main:
-        plots["return_against_size"] = _noted(figures.against_size(main, NAMES, printed=True), main)
-        plots["profile"] = _noted(figures.profile(main, NAMES), main)
+        plots["return_against_size"] = _noted(figures.against_size(main, printed=True), main)
+        plots["profile"] = _noted(figures.profile(main), main)
     if apart:
-        plots["semi_supervised"] = _noted(figures.semi_supervised(results, NAMES), apart)
+        plots["semi_supervised"] = _noted(figures.semi_supervised(results), apart)
     least = min((result.cell.size for result in main), default=0)
     followed = [result for result in main if result.cell.size == least and len(result.points) > 1]
     known = [name for name in DIAGNOSED if any(name in result.curves for result in followed)]
     if known:
-        plots["diagnostics"] = figures.diagnostics(followed, known, NAMES)
+        plots["diagnostics"] = figures.diagnostics(followed, known)
     return plots
 
 

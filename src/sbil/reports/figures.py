@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -35,11 +35,7 @@ LEVELS = np.arange(-10, 111) / 100  # the scores at which profiles are drawn
 WIDE = 100  # an axis is logarithmic if the ratio of large to small values of a diagnostic is larger
 HUGE = 1000  # an axis of values of both signs is logarithmic if the largest is larger
 EVERY_STATE = ", every state"  # after the name of a method that saw the states of thinned decisions
-STAMPS = {
-    "png": "Creation Time",
-    "svg": "Date",
-    "pdf": "CreationDate",
-}  # the entry of each kind of file that would hold the date
+STAMPS = {"png": "Creation Time", "svg": "Date", "pdf": "CreationDate"}  # the entry of a file that would hold the date
 
 
 class Style(NamedTuple):
@@ -51,17 +47,16 @@ class Style(NamedTuple):
     label: str
 
 
-def against_size(results: Sequence[Result], names: Mapping[str, str] | None = None, printed: bool = False) -> Figure:
+def against_size(results: Sequence[Result], printed: bool = False) -> Figure:
     """Draw one panel per setting: the scaled score of each method against the number of trajectories, with intervals.
 
-    names: the names of methods in the legend (default: those of `sbil.reports.names`).
     printed: also draw, faintly, what the paper prints for its methods.
     """
     results = ordinary(results)
-    groups, styles = grouped(results, setting_of), _styles(results, names)
+    groups, styles = grouped(results, setting_of), _styles(results)
     shifts = _shifts(list(styles))
-    figure, panels = _panels(len(groups))
-    for panel, (setting, here) in zip(panels, groups.items(), strict=True):
+    figure, panels = _panels(list(map(_heading, groups)))
+    for panel, here in zip(panels, groups.values(), strict=True):
         sizes = sorted({result.cell.size for result in here})
         for method, mine in grouped(here, _method).items():
             mine.sort(key=lambda result: result.cell.size)
@@ -71,7 +66,6 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
             _curve(panel, mine, [places[result.cell.size] for result in mine], styles[method])
         panel.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         panel.set_xlabel("demonstrated trajectories")
-        panel.set_title(_heading(setting), fontsize=9)
     _score_axes(panels)
     faint = Line2D([], [], color="0.5", linestyle="--", marker="o", markerfacecolor="white", markersize=5)
     faint.set_label("printed in the paper")
@@ -79,12 +73,12 @@ def against_size(results: Sequence[Result], names: Mapping[str, str] | None = No
     return figure
 
 
-def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
+def profile(results: Sequence[Result]) -> Figure:
     """Draw one panel per setting: the share of a method's runs, over all sizes, that score above a level."""
     results = ordinary(results)
-    groups, styles = grouped(results, setting_of), _styles(results, names)
-    figure, panels = _panels(len(groups))
-    for panel, (setting, here) in zip(panels, groups.items(), strict=True):
+    groups, styles = grouped(results, setting_of), _styles(results)
+    figure, panels = _panels(list(map(_heading, groups)))
+    for panel, here in zip(panels, groups.values(), strict=True):
         for method, mine in grouped(here, _method).items():
             found, style = statistics.profile(strata(mine), LEVELS), styles[method]
             (line,) = panel.plot(LEVELS, found.share, style.line, color=style.colour, label=style.label)
@@ -93,12 +87,11 @@ def profile(results: Sequence[Result], names: Mapping[str, str] | None = None) -
         panel.set_xlabel(SCORE)
         panel.set_ylim(-0.02, 1.02)
         _on_the_left(panel, "share of runs above that return")
-        panel.set_title(_heading(setting), fontsize=9)
     _legend(figure, panels, styles)
     return figure
 
 
-def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None = None) -> Figure:
+def semi_supervised(results: Sequence[Result]) -> Figure:
     """Draw one panel per setting and size: the score against the unlabelled trajectories per labelled one.
 
     Methods without unlabelled trajectories are level lines with their intervals. A method that saw every state of its
@@ -109,9 +102,9 @@ def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None =
     if not groups:
         raise UserError("no cell has unlabelled trajectories; a semi-supervised figure needs some.")
     every = [result for here in groups.values() for result in here]
-    styles, shifts = _styles(every, names), _shifts(list(grouped([r for r in every if r.cell.unlabelled], _method)))
-    figure, panels = _panels(len(groups))
-    for panel, ((setting, size), here) in zip(panels, groups.items(), strict=True):
+    styles, shifts = _styles(every), _shifts(list(grouped([r for r in every if r.cell.unlabelled], _method)))
+    figure, panels = _panels([f"{_heading(setting)}, {size} labelled" for setting, size in groups])
+    for panel, ((_, size), here) in zip(panels, groups.items(), strict=True):
         for method, mine in grouped(here, _method).items():
             mine.sort(key=lambda result: result.cell.unlabelled)
             if mine[-1].cell.unlabelled:
@@ -123,13 +116,12 @@ def semi_supervised(results: Sequence[Result], names: Mapping[str, str] | None =
             panel.set_xlabel("unlabelled trajectories for each labelled one")
         else:
             panel.set_xticks([])
-        panel.set_title(f"{_heading(setting)}, {size} labelled", fontsize=9)
     _score_axes(panels)
     _legend(figure, panels, styles)
     return figure
 
 
-def diagnostics(results: Sequence[Result], metrics: Sequence[str], names: Mapping[str, str] | None = None) -> Figure:
+def diagnostics(results: Sequence[Result], metrics: Sequence[str]) -> Figure:
     """Draw one row per metric and one column per setting and size: the metric along training, one line per method.
 
     The line is the median of the runs, the band their middle half. The axes fit the runs that stayed sound. Diverged
@@ -138,7 +130,7 @@ def diagnostics(results: Sequence[Result], metrics: Sequence[str], names: Mappin
     results = [result for result in distinct(results) if set(metrics) & set(result.curves)]
     if not results:
         raise UserError(f"no cell has a diagnostic named {' or '.join(metrics)}.")
-    groups, styles = grouped(results, _place), _styles(results, names)
+    groups, styles = grouped(results, _place), _styles(results)
     figure = Figure(figsize=(1.4 + 3.8 * len(groups), 0.9 + 2.3 * len(metrics)), layout="constrained")
     panels = figure.subplots(len(metrics), len(groups), squeeze=False, sharex="col")
     for column, (place, here) in zip(panels.T, groups.items(), strict=True):
@@ -172,11 +164,6 @@ def _method(result: Result) -> str:
     return str(result.cell.method) + (EVERY_STATE if result.cell.every_state else "")
 
 
-def _name(method: str, names: Mapping[str, str]) -> str:
-    plain = method.removesuffix(EVERY_STATE)
-    return names.get(plain, plain) + method[len(plain) :]
-
-
 def _place(result: Result) -> str:
     unlabelled = f", {result.cell.unlabelled} unlabelled" if result.cell.unlabelled else ""
     return f"{_heading(setting_of(result))}, n = {result.cell.size}{unlabelled}"
@@ -186,22 +173,19 @@ def _heading(setting: str) -> str:
     return "\n".join(two_lines(setting))
 
 
-def _styles(results: Sequence[Result], names: Mapping[str, str] | None) -> dict[str, Style]:
+def _styles(results: Sequence[Result]) -> dict[str, Style]:
     """Choose styles: the main methods look the same in every figure; others take the styles that are free."""
     methods = list(grouped(results, _method))
-    names = NAMES if names is None else names
-    places = {method: MAIN.index(method) for method in methods if method in MAIN}
-    free = (place for place in count() if place not in places.values())
-    places |= {method: next(free) for method in methods if method not in MAIN}
-    return {
-        method: Style(
-            COLOURS[places[method] % len(COLOURS)],
-            MARKERS[places[method] % len(MARKERS)],
-            LINES[places[method] // len(COLOURS) % len(LINES)],
-            _name(method, names),
-        )
-        for method in methods
-    }
+    taken = {MAIN.index(method) for method in methods if method in MAIN}
+    free = (place for place in count() if place not in taken)
+    styles = {}
+    for method in methods:
+        place = MAIN.index(method) if method in MAIN else next(free)
+        turn, kind = divmod(place, len(COLOURS))
+        plain = method.removesuffix(EVERY_STATE)
+        label = NAMES.get(plain, plain) + method[len(plain) :]
+        styles[method] = Style(COLOURS[kind], MARKERS[kind], LINES[turn % len(LINES)], label)
+    return styles
 
 
 def _shifts(methods: Sequence[str]) -> dict[str, float]:
@@ -210,16 +194,18 @@ def _shifts(methods: Sequence[str]) -> dict[str, float]:
     return {method: step * (index - (len(methods) - 1) / 2) for index, method in enumerate(methods)}
 
 
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
+def _panels(titles: Sequence[str]) -> tuple[Figure, list[Axes]]:
     """Make panels that share one vertical axis: up to four in a row, five to eight in two rows."""
+    count = len(titles)
     rows = 1 if count <= 4 else max(2, math.ceil(count / 4))
     columns = math.ceil(count / rows)
     figure = Figure(figsize=(1.4 + 3.8 * columns, 0.9 + 3.3 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for panel in panels[count:]:
         panel.remove()
-    for panel in panels[:count]:
+    for panel, title in zip(panels[:count], titles, strict=True):
         panel.spines[["top", "right"]].set_visible(False)
+        panel.set_title(title, fontsize=9)
     return figure, list(panels[:count])
 
 
@@ -244,19 +230,9 @@ def _curve(panel: Axes, results: Sequence[Result], places: Sequence[float], styl
     # If all runs score the same, rounding can put an end of the interval on the wrong side.
     below = [max(value.mean - value.low, 0.0) for value in values]
     above = [max(value.high - value.mean, 0.0) for value in values]
-    panel.errorbar(
-        places,
-        [value.mean for value in values],
-        yerr=[below, above],
-        color=style.colour,
-        marker=style.marker,
-        linestyle=style.line,
-        markersize=5,
-        linewidth=1.5,
-        elinewidth=1,
-        capsize=2,
-        label=style.label,
-    )
+    means, look = [value.mean for value in values], f"{style.marker}{style.line}"
+    bars: dict[str, Any] = {"yerr": [below, above], "elinewidth": 1, "capsize": 2}
+    panel.errorbar(places, means, fmt=look, color=style.colour, markersize=5, linewidth=1.5, label=style.label, **bars)
     lost = [(place, value.mean) for place, value, r in zip(places, values, results, strict=True) if _mostly_lost(r)]
     if lost:  # hollow: most runs of these cells diverged
         (hollow,) = panel.plot(*zip(*lost, strict=True), style.marker, color=style.colour, markersize=5, zorder=3)
@@ -270,10 +246,8 @@ def _mostly_lost(result: Result) -> bool:
 def _printed(panel: Axes, environment: str, method: str, places: Mapping[int, float], style: Style) -> None:
     cells = {place: paper_numbers.printed(environment, size, method) for size, place in places.items()}
     found = {place: cell.mean for place, cell in cells.items() if cell}
-    (line,) = panel.plot(
-        list(found), list(found.values()), "--", color=style.colour, linewidth=1, alpha=0.45, zorder=1.5
-    )
-    line.set(marker=style.marker, markerfacecolor="white", markersize=5)
+    (line,) = panel.plot(list(found), list(found.values()), "--", color=style.colour, linewidth=1)
+    line.set(alpha=0.45, zorder=1.5, marker=style.marker, markerfacecolor="white", markersize=5)
 
 
 def _level(panel: Axes, result: Result, style: Style) -> None:
@@ -286,19 +260,10 @@ def _trace(panel: Axes, result: Result, metric: str, style: Style) -> None:
     lost = (result.diverged_at[:, None] >= 0) & (result.points > result.diverged_at[:, None])
     sound = lost.mean(axis=0) <= 0.5  # the line ends when most runs have diverged
     points = result.points[sound]
-    low, middle, high = _quartiles(result.curves[metric][:, sound])
+    low, middle, high = statistics.quartiles(result.curves[metric][:, sound])
     (line,) = panel.plot(points, middle, style.line, color=style.colour, linewidth=1.2, label=style.label)
     line.set(marker=style.marker, markersize=3)
     panel.fill_between(points, low, high, color=style.colour, alpha=0.15, linewidth=0)
-
-
-def _quartiles(values: np.ndarray) -> np.ndarray:
-    """Return the quartiles [3, points] of values [runs, points] over the runs with a finite value."""
-    values = np.where(np.isfinite(values), values, np.nan)
-    known = ~np.isnan(values).all(axis=0)
-    found = np.full((3, len(known)), np.nan)
-    found[:, known] = np.nanquantile(values[:, known], (0.25, 0.5, 0.75), axis=0)
-    return found
 
 
 def _fit(panel: Axes, results: Sequence[Result], metric: str) -> None:
@@ -324,7 +289,7 @@ def _of_sound_runs(results: Sequence[Result], metric: str) -> np.ndarray:
     steady = [result for result in results if not _mostly_lost(result)] or results
     sound = [r.curves[metric][(r.diverged_at < 0) | (4 * r.diverged < len(r.cell.runs))] for r in steady]
     sound = [values for values in sound if len(values)] or [result.curves[metric] for result in results]
-    quartiles = np.concatenate([_quartiles(values).ravel() for values in sound] or [np.array([])])
+    quartiles = np.concatenate([statistics.quartiles(values).ravel() for values in sound] or [np.array([])])
     return quartiles[np.isfinite(quartiles)]
 
 

@@ -96,11 +96,9 @@ def _cell(result: Result, row: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def _curve(values: np.ndarray) -> list[list[float | None]]:
-    """Return lower quartile, median and upper quartile of runs [runs, points] at each point, without NaN."""
-    columns = [column[np.isfinite(column)] for column in values.T]
-    quartiles = [np.quantile(column, [0.25, 0.5, 0.75]) if len(column) else np.full(3, np.nan) for column in columns]
-    return [[float(f"{value:.4g}") for value in quartile] for quartile in zip(*quartiles, strict=True)]
+def _curve(values: np.ndarray) -> list[list[float]]:
+    """Return lower quartile, median and upper quartile of runs [runs, points] at each point, in four digits."""
+    return [[float(f"{value:.4g}") for value in quartile] for quartile in statistics.quartiles(values)]
 
 
 def _profiles(results: Sequence[Result], methods: Sequence[str], settings: Sequence[str]) -> list[dict[str, Any]]:

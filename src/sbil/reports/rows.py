@@ -38,12 +38,12 @@ def _rare(results: Sequence[Result], *names: str) -> list[str]:
     return [name for name in names if any(getattr(result.cell, name) for result in results)]
 
 
-def cell_rows(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
-    """Return one row per cell: its statistics, the difference from the baseline, and the paper's number.
+def cell_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """Return one row per cell: its statistics, the difference from BC, and the paper's number.
 
-    A cell with further states is compared with the baseline that has the same decisions and no further states.
+    A cell with further states is compared with BC on the same decisions and no further states.
     """
-    others = {id(result): other for result, other in pairs_of(results, results, baseline)}
+    others = {id(result): other for result, other in pairs_of(results, results)}
     rare = _rare(results, "every_state")  # another seed is in the setting
     return [_cell_row(result, others.get(id(result)), rare) for result in results]
 
@@ -77,23 +77,21 @@ def _tidy(value: Any) -> Any:
     return round(value, 6) if math.isfinite(value) else None
 
 
-def aggregates(
-    results: Sequence[Result], baseline: str = "bc", by: Callable[[Result], str] = setting_of
-) -> list[dict[str, Any]]:
+def aggregates(results: Sequence[Result], by: Callable[[Result], str] = setting_of) -> list[dict[str, Any]]:
     """Return one row per setting (or other group `by`) and method, over all its cells.
 
-    The comparison with the baseline uses the cells that both have: the mean difference, the probability that a run
-    beats a run of the baseline, and the number of cells in which the method is clearly above or below it.
+    The comparison with BC uses the cells that both have: the mean difference, the probability that a run beats a run
+    of BC, and the number of cells in which the method is clearly above or below BC.
     """
     return [
-        {"group": group, "method": method, **_aggregate(mine, results, baseline)}
+        {"group": group, "method": method, **_aggregate(mine, results)}
         for group, here in grouped(ordinary(results), by).items()
         for method, mine in sorted(grouped(here, method_of).items(), key=lambda entry: place_of(entry[0]))
     ]
 
 
-def _aggregate(mine: Sequence[Result], every: Sequence[Result], baseline: str) -> dict[str, Any]:
-    pairs = pairs_of(mine, every, baseline)
+def _aggregate(mine: Sequence[Result], every: Sequence[Result]) -> dict[str, Any]:
+    pairs = pairs_of(mine, every)
     ours, theirs = strata([result for result, _ in pairs]), strata([other for _, other in pairs])
     verdicts = [verdict(difference(result.scores - other.scores)) for result, other in pairs]
     return {

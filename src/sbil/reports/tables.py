@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
@@ -115,15 +115,12 @@ def _note(results: Sequence[Result]) -> str:
     return f"\n{text}\n" if text else ""
 
 
-def aggregate_markdown(
-    results: Sequence[Result], baseline: str = "bc", by: Callable[[Result], str] = setting_of
-) -> str:
+def aggregate_markdown(results: Sequence[Result]) -> str:
     """Return the rows of `aggregates` as one Markdown table per setting, values with their 95 % intervals."""
-    name = name_of(baseline)
-    compared = [f"difference from {name}", f"P(run above {name})", "clearly above", "clearly below"]
+    compared = ["difference from BC", "P(run above BC)", "clearly above", "clearly below"]
     header = ["method", "cells", "IQM", "mean", *compared]
-    groups, parts = grouped(ordinary(results), by), []
-    for group, rows in grouped(aggregates(results, baseline, by), lambda row: row["group"]).items():
+    groups, parts = grouped(ordinary(results), setting_of), []
+    for group, rows in grouped(aggregates(results), lambda row: row["group"]).items():
         lines = [header, *map(_aggregate_line, rows)]
         parts.append(f"**{group}**\n\n{markdown_table(lines)}{_note(groups[group])}")
     return "\n".join(parts)
