@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from sbil.statistics import Estimate, Interval
-
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, FIGURES = ROOT / "results", ROOT / "docs" / "figures"
 
@@ -17,11 +15,6 @@ def inserted(page: Path, tables: Mapping[str, str]) -> str:
         before, rest = text.split(start)
         text = before + start + content + end + rest.split(end)[1]
     return text
-
-
-def bracketed(found: Estimate | Interval, form: str = "+.3f") -> str:
-    """+0.049 [+0.012, +0.090]."""
-    return f"{found[0]:{form}} [{found.low:{form}}, {found.high:{form}}]"
 
 
 def bold(text: str, clear: bool) -> str:

@@ -23,10 +23,11 @@ from sbil.experiments.environment import demonstrations_for
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store, read, write
 from sbil.networks import Dense
+from sbil.reports.tables import bracketed
 from sbil.statistics import estimate
 from sbil.text import markdown_table
 from studies import tables
-from studies.pages import ROOT, bracketed, inserted
+from studies.pages import ROOT, inserted
 from studies.remedies.stored import CPU, FOLDER, STUDY, Values, errors, judged, load, scores, spoken
 
 PAGE = ROOT / "docs" / "reproduction.md"
@@ -76,14 +77,9 @@ def preferences() -> str:
         with as_on_a_gpu():
             rounded = np.asarray(network(jnp.asarray(states)))
         best = np.sort(exact, axis=1)
-        rows.append(
-            [
-                f"{environment}, {name}, {mode}",
-                f"{len(states):,}",
-                f"{np.median(best[:, -1] - best[:, -2]):.3f} of {np.abs(exact).mean():.1f}",
-                f"{(exact.argmax(axis=1) != rounded.argmax(axis=1)).mean():.2%}",
-            ]
-        )
+        gap = f"{np.median(best[:, -1] - best[:, -2]):.3f} of {np.abs(exact).mean():.1f}"
+        other = f"{(exact.argmax(axis=1) != rounded.argmax(axis=1)).mean():.2%}"
+        rows.append([f"{environment}, {name}, {mode}", f"{len(states):,}", gap, other])
     return markdown_table(rows, numbers=True)
 
 

@@ -155,12 +155,7 @@ def _named(table: str) -> str:
 
 def _beside_the_paper(result: Result) -> str:
     """Return mean ± standard error, with a mark if the paper prints something else for this method."""
-    mark = (
-        " †"
-        if str(result.cell.method) in (*paper_numbers.METHODS, "edm:paper") and paper_numbers.differs(result)
-        else ""
-    )
-    return tables.with_error(result) + mark
+    return tables.with_error(result) + (" †" if paper_numbers.differs(result) else "")
 
 
 def _printed_rows(results: Sequence[Result]) -> list[str]:

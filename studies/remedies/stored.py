@@ -18,8 +18,9 @@ from sbil.experiments import Result
 from sbil.experiments.store import read, read_all, write
 from sbil.reports.cells import grouped, strata
 from sbil.reports.differences import difference, verdict
+from sbil.reports.tables import bracketed
 from sbil.statistics import Interval, estimate, ratio
-from studies.pages import RESULTS, bold, bracketed
+from studies.pages import RESULTS, bold
 from studies.remedies.study import BARE, SETTINGS, SIZES, WARM
 
 FOLDER = RESULTS / "remedies"
@@ -147,8 +148,8 @@ def judged(mine: Result | None, bc: Result | None) -> str:
     if mine is None:
         return ""
     if bc is None:
-        return bracketed(estimate(mine.scores), ".3f")
-    return bold(bracketed(estimate(beyond(mine, bc))), side(mine, bc) in ("above", "below"))
+        return bracketed(estimate(mine.scores))
+    return bold(bracketed(estimate(beyond(mine, bc)), "+.3f"), side(mine, bc) in ("above", "below"))
 
 
 def spoken(method: str) -> str:

@@ -7,8 +7,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from sbil.experiments import Result
+from sbil.reports.tables import bracketed
 from sbil.text import markdown_table
-from studies.pages import bracketed
 from studies.remedies import final
 from studies.remedies.stored import (
     COLUMNS,

@@ -144,7 +144,7 @@ def printed(name: str) -> Paper:
     """What the paper prints of a dataset."""
     rows: Paper = {}
     for method, theirs in paper_numbers.COUNTERPARTS.items():
-        cells = {metric: paper_numbers.printed_metric(name, metric, theirs) for metric in METRICS.values()}
+        cells = {metric: paper_numbers.printed(name, metric, theirs) for metric in METRICS.values()}
         rows[method] = {metric: (cell.mean, cell.standard_error) for metric, cell in cells.items() if cell}
     return {method: cells for method, cells in rows.items() if cells}
 

@@ -8,6 +8,7 @@ from sbil.experiments import Cell
 from sbil.reports.labels import PROTOCOL, protocol_of
 from sbil.reports.names import place_of
 
+Call = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # protocol, sizes, numbers of unlabelled trajectories
 SCRIPT = """from pathlib import Path
 from sbil.experiments import Experiment, Method
 from sbil.experiments.run import run_grid
@@ -27,7 +28,7 @@ def commands(cells: Sequence[Cell]) -> list[str]:
     `from_python`.
     """
     plain = [cell for cell in cells if not _needs_python(cell)]
-    return [_command(plain[0], methods, *call) for call, methods in _calls(plain).items()]
+    return [_command(plain[0], methods, call) for call, methods in _calls(plain).items()]
 
 
 def from_python(cells: Sequence[Cell]) -> str:
@@ -35,7 +36,7 @@ def from_python(cells: Sequence[Cell]) -> str:
     lines = []
     for every_state in (False, True):
         mine = [cell for cell in cells if _needs_python(cell) and cell.every_state == every_state]
-        lines += [f"    {_experiment(mine[0], methods, *call)}," for call, methods in _calls(mine).items()]
+        lines += [f"    {_experiment(mine[0], methods, call)}," for call, methods in _calls(mine).items()]
     return SCRIPT.format("\n".join(lines)) if lines else ""
 
 
@@ -43,13 +44,13 @@ def _needs_python(cell: Cell) -> bool:
     return bool(cell.seed or cell.every_state)
 
 
-def _calls(cells: Sequence[Cell]) -> dict[tuple[Any, ...], list[str]]:
-    """Return the methods to run by (protocol, sizes, numbers of unlabelled trajectories). Each cell is run once."""
+def _calls(cells: Sequence[Cell]) -> dict[Call, list[str]]:
+    """Return the methods to run by call. Each cell is run once."""
     asked: dict[tuple[Any, ...], dict[int, set[int]]] = {}
     for cell in cells:
         key = protocol_of(cell), place_of(str(cell.method))
         asked.setdefault(key, {}).setdefault(cell.unlabelled, set()).add(cell.size)
-    calls: dict[tuple[Any, ...], list[str]] = {}
+    calls: dict[Call, list[str]] = {}
     for (protocol, (_, method)), found in sorted(asked.items()):
         for sizes in dict.fromkeys(tuple(sorted(found[unlabelled])) for unlabelled in sorted(found)):
             levels = tuple(unlabelled for unlabelled in sorted(found) if found[unlabelled] == set(sizes))
@@ -57,26 +58,17 @@ def _calls(cells: Sequence[Cell]) -> dict[tuple[Any, ...], list[str]]:
     return calls
 
 
-def _experiment(
-    cell: Cell, methods: Iterable[str], protocol: Sequence[int], sizes: Sequence[int], levels: Sequence[int]
-) -> str:
-    options = {
-        "thin": cell.thin,
-        "sizes": sizes,
-        "unlabelled": levels,
-        "every_state": cell.every_state,
-        "seed": cell.seed,
-        **dict(zip(PROTOCOL, protocol, strict=True)),
-    }
+def _experiment(cell: Cell, methods: Iterable[str], call: Call) -> str:
+    protocol, sizes, levels = call
+    options = {"thin": cell.thin, "sizes": sizes, "unlabelled": levels, "every_state": cell.every_state}
+    options |= {"seed": cell.seed, **dict(zip(PROTOCOL, protocol, strict=True))}
     parsed = "".join(f"Method.parse({method!r}), " for method in methods)
     words = [repr(cell.environment), f"(({cell.demonstrator!r}, {cell.mode!r}),)", f"({parsed.rstrip()})"]
     return f"Experiment({', '.join([*words, *(f'{name}={value!r}' for name, value in options.items())])})"
 
 
-def _command(
-    cell: Cell, methods: Iterable[str], protocol: Sequence[int], sizes: Sequence[int], levels: Sequence[int]
-) -> str:
-    draws, initialisations, updates, episodes = protocol
+def _command(cell: Cell, methods: Iterable[str], call: Call) -> str:
+    (draws, initialisations, updates, episodes), sizes, levels = call
     options = {
         "env": cell.environment,
         "thin": cell.thin,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from sbil import files
 from sbil.experiments import Result
 from sbil.reports import figures, tables
-from sbil.reports.cells import is_ordinary
+from sbil.reports.cells import grouped, is_ordinary, method_of
 from sbil.reports.differences import few_draws
 from sbil.reports.names import MAIN, place_of
 from sbil.reports.rows import run_rows
@@ -25,7 +25,7 @@ def write(results: Sequence[Result], facts: Sequence[dict[str, Any]], folder: Pa
     for name, text in texts.items():
         files.write_text(folder / name, text)
     for name, figure in plots.items():
-        for kind in ("png", "svg", "pdf"):
+        for kind in figures.STAMPS:
             figures.write(figure, folder / f"{name}.{kind}")
     return [*(folder / name for name in texts), *(folder / f"{name}.png" for name in plots)]
 
@@ -64,6 +64,5 @@ def _noted(figure: Figure, results: Sequence[Result]) -> Figure:
 
 def shown(results: Sequence[Result]) -> list[Result]:
     """Return the cells of the methods that a figure has room for: the first in the order of tables."""
-    methods = {str(result.cell.method) for result in results}
-    kept = sorted(methods, key=lambda method: (method not in MAIN, place_of(method)))[:DRAWN]
-    return [result for result in results if str(result.cell.method) in kept]
+    kept = sorted(grouped(results, method_of), key=lambda method: (method not in MAIN, place_of(method)))[:DRAWN]
+    return [result for result in results if method_of(result) in kept]

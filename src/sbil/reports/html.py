@@ -29,11 +29,11 @@ def joined(parts: Iterable[str]) -> Html:
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
 
 
-def table(label: str, *parts: str, caption: str = "", look: str, box: str = "scroll") -> Html:
+def table(label: str, *parts: str, caption: str = "", look: str, tall: bool = False) -> Html:
     """Return a table in a box that scrolls by itself, also by keyboard. Its caption is for readers of the screen."""
     head = [tag("caption", caption, class_="hidden")] if caption else []
     inside = tag("table", *head, *parts, class_=look)
-    return tag("div", inside, class_=box, role="region", aria_label=label, tabindex=0)
+    return tag("div", inside, class_="scroll tall" if tall else "scroll", role="region", aria_label=label, tabindex=0)
 
 
 def head(*cells: str) -> Html:

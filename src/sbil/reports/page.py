@@ -191,9 +191,7 @@ def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
     parts: list[Html] = []
     for setting, mine in grouped(enumerate(facts), lambda entry: entry[1]["setting"]).items():
         body = [tag("tr", *(_entry(name, texts[number], row, number) for name in columns)) for number, row in mine]
-        box = html.table(
-            f"Cells of {setting}", head, tag("tbody", *body), caption=setting, look="cells", box="scroll tall"
-        )
+        box = html.table(f"Cells of {setting}", head, tag("tbody", *body), caption=setting, look="cells", tall=True)
         title = joined([f"{setting} ", tag("span", class_="count")])
         parts.append(folded(title, box, **({} if parts else {"open": ""})))
     return stack(parts)

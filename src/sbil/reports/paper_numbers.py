@@ -2,10 +2,11 @@
 
 import csv
 from functools import cache
-from importlib import resources
 from typing import NamedTuple
 
 from sbil.experiments import Result
+from sbil.reports.cells import is_ordinary, method_of
+from sbil.reports.html import asset
 from sbil.statistics import estimate
 
 NAMES = {"bc": "BC", "rcal": "RCAL", "dsfn": "DSFN", "value_dice": "ValueDICE", "edm": "EDM"}
@@ -22,45 +23,34 @@ class Printed(NamedTuple):
 
 @cache
 def _table() -> dict[tuple[str, str, str], Printed]:
-    text = resources.files("sbil.reports").joinpath("paper.csv").read_text()
-    rows = csv.DictReader(text.splitlines())
-    return {
-        (row["environment"], row["demonstrations_or_metric"], row["algorithm"]): Printed(
-            float(row["mean"]), float(row["standard_error"])
-        )
-        for row in rows
-    }
+    found = {}
+    for row in csv.DictReader(asset("paper.csv").splitlines()):
+        place = row["environment"], row["demonstrations_or_metric"], row["algorithm"]
+        found[place] = Printed(float(row["mean"]), float(row["standard_error"]))
+    return found
 
 
 # The versions that the paper ran no longer exist; these are their successors.
 SUCCESSORS = {"LunarLander-v3": "LunarLander-v2", "BeamRiderNoFrameskip-v4": "BeamRider-v4"}
 
 
-def printed(environment: str, size: int, algorithm: str) -> Printed | None:
-    """Return what the paper prints for a cell, or None."""
-    return _table().get((SUCCESSORS.get(environment, environment), str(size), algorithm))
-
-
-def printed_metric(dataset: str, metric: str, algorithm: str) -> Printed | None:
-    """Return ACC, AUC or APR of a clinical dataset as the paper prints it, or None."""
-    return _table().get((dataset, metric, algorithm))
+def printed(task: str, what: int | str, algorithm: str) -> Printed | None:
+    """Return what the paper prints of an environment and size, or of a clinical dataset and ACC, AUC or APR."""
+    return _table().get((SUCCESSORS.get(task, task), str(what), algorithm))
 
 
 @cache
 def printed_returns() -> dict[str, dict[str, str]]:
     """Return the paper's returns of random networks and demonstrators, by our names of the environments."""
-    text = resources.files("sbil.reports").joinpath("paper_returns.csv").read_text()
+    rows = csv.DictReader(asset("paper_returns.csv").splitlines())
     ours = {theirs: mine for mine, theirs in SUCCESSORS.items()}
-    return {ours.get(row["environment"], row["environment"]): row for row in csv.DictReader(text.splitlines())}
+    return {ours.get(row["environment"], row["environment"]): row for row in rows}
 
 
 def counterpart(result: Result) -> Printed | None:
     """Return the printed cell that a result repeats; None for our variants and for cells with further states."""
-    cell = result.cell
-    method = COUNTERPARTS.get(str(cell.method))
-    if method is None or cell.unlabelled or cell.every_state:
-        return None
-    return printed(cell.environment, cell.size, method)
+    method = COUNTERPARTS.get(method_of(result))
+    return printed(result.cell.environment, result.cell.size, method) if method and is_ordinary(result.cell) else None
 
 
 def differs(result: Result) -> bool:

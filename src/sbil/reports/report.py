@@ -47,9 +47,9 @@ def report(
     out: the page.
     figures: a folder for figures (PNG, SVG, PDF) and tables (Markdown, LaTeX, CSV).
     """
-    paths, out = list(map(Path, results)), Path(out)
-    _check(paths, out, Path(figures) if figures else None)
-    return write(read_all(paths, episodes=False), out, Path(figures) if figures else None)
+    paths, out, folder = list(map(Path, results)), Path(out), Path(figures) if figures else None
+    _check(paths, out, folder)
+    return write(read_all(paths, episodes=False), out, folder)
 
 
 def write(results: Sequence[Result], out: Path, figures: Path | None = None) -> ResultsReport:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sbil.experiments import Method, Result
 from sbil.reports import paper_numbers
-from sbil.reports.cells import grouped, is_ordinary, setting_of
+from sbil.reports.cells import grouped, is_ordinary, method_of, setting_of
 from sbil.reports.differences import FEWEST_DRAWS, differences, verdict
 from sbil.reports.names import name_of, place_of
 from sbil.text import counted
@@ -18,7 +18,7 @@ FORMS = ("edm", "edm:released", "edm:paper")  # of EDM, by our names
 
 def baselines(results: Sequence[Result]) -> list[str]:
     """Return the baselines among the results: BC, BC with weight decay, BC with a decay that each run chose."""
-    methods = dict.fromkeys(str(result.cell.method) for result in results)
+    methods = grouped(results, method_of)
     chosen = [method for method in methods if _chooses_decay(Method.parse(method))]
     return [method for method in ("bc", "bc:decay", *chosen) if method in methods]
 
@@ -33,7 +33,7 @@ def comparisons(results: Sequence[Result]) -> list[dict[str, Any]]:
     labelled = [result for result in results if is_ordinary(result.cell)]
     rows = []
     for baseline in baselines(labelled):
-        here = [result for result in labelled if str(result.cell.method) in (*FORMS, baseline)]
+        here = [result for result in labelled if method_of(result) in (*FORMS, baseline)]
         rows += [{**row, "baseline": baseline, "verdict": verdict(row)} for row in differences(here, baseline)]
     return sorted(rows, key=lambda row: FORMS.index(row["method"]))
 
@@ -42,7 +42,7 @@ def sentences(results: Sequence[Result], rows: Sequence[dict[str, Any]] | None =
     """Return what the results say; `rows` are their `comparisons`, if they are known already."""
     rows = comparisons(results) if rows is None else rows
     labelled = [result for result in results if is_ordinary(result.cell)]
-    forms = [form for form in FORMS if any(str(result.cell.method) == form for result in labelled)]
+    forms = [form for form in FORMS if form in grouped(labelled, method_of)]
     parts = [_standing(form, [row for row in rows if row["method"] == form]) for form in forms]
     if not forms:
         parts.append("No form of EDM is among these results.")
@@ -62,8 +62,7 @@ def by_setting(results: Sequence[Result]) -> dict[str, list[str]]:
 def _standing(form: str, rows: Sequence[dict[str, Any]]) -> str:
     """ "EDM: against BC clearly above in 3 of 5 cells, below in 1 (by -0.112 to +0.243); against ..."."""
     parts, total = [], 0
-    for baseline in dict.fromkeys(row["baseline"] for row in rows):
-        mine = [row for row in rows if row["baseline"] == baseline]
+    for baseline, mine in grouped(rows, lambda row: row["baseline"]).items():
         parts.append(f"against {_in_words(baseline)} {_side(mine, total)}")
         total = len(mine)
     return f"{name_of(form)}: {'; '.join(parts)}." if parts else ""
@@ -96,14 +95,12 @@ def _signed(value: float) -> str:
 
 def _divergence(results: Sequence[Result]) -> str:
     """Say which methods diverge, and which forms of EDM do not."""
-    counts = {
-        method: (sum(r.diverged for r in mine), sum(len(r.cell.runs) for r in mine))
-        for method, mine in grouped(results, lambda result: str(result.cell.method)).items()
-    }
-    if not any(diverged for diverged, _ in counts.values()):
+    groups = grouped(results, method_of)
+    lost = {method: sum(result.diverged for result in mine) for method, mine in groups.items()}
+    if not any(lost.values()):
         return "Diverged runs: none."
-    shown = sorted((method for method in counts if counts[method][0] or method in FORMS), key=place_of)
-    parts = [f"{name_of(m)} {_count(counts[m][0])} of {counts[m][1]:,}" for m in shown]
+    shown = sorted((method for method in groups if lost[method] or method in FORMS), key=place_of)
+    parts = [f"{name_of(m)} {_count(lost[m])} of {sum(len(r.cell.runs) for r in groups[m]):,}" for m in shown]
     return f"Diverged runs: {'; '.join(parts)}."
 
 
@@ -114,27 +111,22 @@ def _count(number: int) -> str:
 def _print(results: Sequence[Result]) -> str:
     """Say how many cells differ from the paper's numbers, and on which side."""
     found = [(result, printed) for result in results if (printed := paper_numbers.counterpart(result))]
-    if any(
-        str(result.cell.method) == "edm:paper" for result, _ in found
-    ):  # the paper prints another form than our default
-        found = [(result, printed) for result, printed in found if str(result.cell.method) != "edm"]
+    if any(method_of(result) == "edm:paper" for result, _ in found):  # the paper prints another form than our default
+        found = [(result, printed) for result, printed in found if method_of(result) != "edm"]
     if not found:
         return ""
     far = [(result, printed) for result, printed in found if paper_numbers.differs(result)]
     above = sum(result.scores.mean() > printed.mean for result, printed in far)
     sides = f": {_count(above)} above, {_count(len(far) - above)} below" if far else ""
-    lie = "lies" if len(far) == 1 else "lie"
-    return (
-        f"The paper's numbers: of {counted(len(found), 'cell')} that it prints too, {_count(len(far))} {lie} more than "
-        f"two standard errors from them{sides}."
-    )
+    lie = f"{_count(len(far))} {'lies' if len(far) == 1 else 'lie'} more than two standard errors from them"
+    return f"The paper's numbers: of {counted(len(found), 'cell')} that it prints too, {lie}{sides}."
 
 
 def _ranking(results: Sequence[Result]) -> str:
     """Say how often EDM has the highest mean of the paper's methods in cells where the paper prints that."""
     won: dict[str, list[int]] = {}
     for cells in grouped(results, lambda r: (setting_of(r), r.cell.size)).values():
-        means = {str(r.cell.method): round(float(r.scores.mean()), 3) for r in cells}
+        means = {method_of(r): round(float(r.scores.mean()), 3) for r in cells}
         others = [means[method] for method in paper_numbers.METHODS if method in means and method != "edm"]
         if others and _first_in_the_paper(cells[0]):
             for form in FORMS:

@@ -52,13 +52,10 @@ def grid(results: Sequence[Result], cell_text: Any) -> tuple[list[str], list[lis
     """Return (header, lines) of one setting: methods down, sizes across."""
     results = ordinary(results)
     sizes = sorted({result.cell.size for result in results})
-    found = {(method_of(result), result.cell.size): result for result in results}
+    found = {(method_of(result), result.cell.size): cell_text(result) for result in results}
     if len(found) < len(results):
         raise UserError("a table of methods and sizes shows one setting and one seed; bring them one at a time.")
-    lines = [
-        [method, *(cell_text(found[method, size]) if (method, size) in found else "" for size in sizes)]
-        for method in grouped(results, method_of)
-    ]
+    lines = [[method, *(found.get((method, size), "") for size in sizes)] for method in grouped(results, method_of)]
     return ["method", *(counted(size, "trajectory") for size in sizes)], lines
 
 
@@ -149,9 +146,8 @@ def _latex_table(setting: str, results: Sequence[Result]) -> str:
     sizes = sorted({result.cell.size for result in results})
     _, ours = grid(results, _latex_cell)
     body = [[name_of(method).translate(LATEX), *cells] for method, *cells in ours]
-    printed = [
-        [f"printed: {name}", *_printed_cells(cell.environment, sizes, m)] for m, name in paper_numbers.NAMES.items()
-    ]
+    names = paper_numbers.NAMES.items()
+    printed = [[f"printed: {name}", *_printed_cells(cell.environment, sizes, method)] for method, name in names]
     lines = [
         r"\begin{table}",
         r"\centering",
