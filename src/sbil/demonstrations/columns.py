@@ -88,7 +88,12 @@ class Gathered:
     @cached_property
     def time(self) -> np.ndarray | None:
         """[n] every time, once all batches are read."""
-        return np.concatenate(self.times.parts) if self.times else None
+        return self.times.all() if self.times else None
+
+    def ranks(self, column: str, levels: Sequence[str] = ()) -> np.ndarray:
+        """[n] the place of each row's name in `levels`, by default in all names in order."""
+        known = self.levels[column]
+        return known.ranks(levels or known.in_order())[self.codes[column].all()]
 
     def at(self, index: int) -> dict[str, Any]:
         """Where a row stands, for a problem."""

@@ -45,9 +45,7 @@ def without(
         codes = levels.codes(batch.frame[episode], batch.decimal)
         keep = ~np.isin(codes, [number for name, number in levels.index.items() if name in unwanted])
         left, rows = left + int(keep.sum()), rows + len(keep)
-        if keep.all():
-            yield batch
-        elif keep.any():
+        if keep.any():
             yield batch._replace(frame=batch.frame.filter(keep), rows=batch.rows[keep])
     strangers = sorted(unwanted - levels.index.keys())
     if strangers:

@@ -67,14 +67,8 @@ def read_observations(source: Any, schema: Schema | str | Path) -> States:
     with asked(source, {"task": "observe", "schema": chosen.as_json()}) as (folder, result):
         texts = {role: _texts(folder, role, names) for role, names in result["texts"].items()}
         kept = np.load(folder / "kept.npy")
-        return States(
-            _mapped(folder / result["observations"]),
-            kept,
-            texts.get("episode"),
-            texts.get("time"),
-            result["rows in file"] - len(kept),
-            result["filled values"],
-        )
+        seen, dropped = _mapped(folder / result["observations"]), result["rows in file"] - len(kept)
+        return States(seen, kept, texts.get("episode"), texts.get("time"), dropped, result["filled values"])
 
 
 def _texts(folder: Path, role: str, names: list[str]) -> list[str]:

@@ -62,8 +62,7 @@ def ordered(read: Gathered, schema: Schema, kept: np.ndarray | None) -> Order:
     if not (schema.episode and schema.episode in read.codes):
         starts = np.arange(length)
         return Order(kept, starts, starts + 1, False)
-    levels = read.levels[schema.episode]
-    rank = levels.ranks(levels.in_order())[_of(read.codes[schema.episode].all(), kept)]
+    rank = _of(read.ranks(schema.episode), kept)
     time = None if read.time is None else _of(read.time, kept)
     moved = not _in_order(rank, time)
     if moved:
@@ -168,15 +167,13 @@ def _write_roles(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
     """Write the actions, the bounds and ends of the episodes, and their groups."""
     last = order.ends - 1
     arrays = {
-        "actions": read.levels[schema.action].ranks(schema.actions)[order.of(read.codes[schema.action].all())],
+        "actions": order.of(read.ranks(schema.action, schema.actions)),
         "starts": order.starts,
         "stops": order.ends,
         **{role: order.of(flags.all())[last] > 0 for role, flags in read.flags.items()},
     }
     if schema.group:
-        levels = read.levels[schema.group]
-        rank = levels.ranks(levels.in_order())[order.of(read.codes[schema.group].all())]
-        arrays["groups"] = rank[order.starts].astype(np.int64)
+        arrays["groups"] = order.of(read.ranks(schema.group))[order.starts].astype(np.int64)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
 
@@ -218,10 +215,9 @@ def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
 
 def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.ndarray:
     """[n] the place of each row's level; the last one known of the episode where it is missing."""
-    codes = order.of(read.codes[column.name].all())
-    places = read.levels[column.name].ranks(column.levels)[codes]
-    if schema.missing == "last" and (codes < 0).any():
-        places = places[order.carried(codes < 0)]
+    places = order.of(read.ranks(column.name, column.levels))
+    if schema.missing == "last":
+        places = places[order.carried(order.of(read.codes[column.name].all()) < 0)]
     return places
 
 

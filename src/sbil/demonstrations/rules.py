@@ -52,12 +52,9 @@ class Seen(NamedTuple):
 def other_notation(seen: Seen) -> Problem | None:
     """Numbers with another decimal sign than the file has, or with thousands separators."""
     sign = SIGNS[seen.batch.decimal]
-    return seen.problem(
-        "other notation",
-        values.foreign(seen.cells, seen.values.wrong),
-        f"a number in another notation; the file is read with a {sign} and without thousands separators",
-        "write it in that notation; if it is a code, use the column as a category (--categories) or leave it out",
-    )
+    message = f"a number in another notation; the file is read with a {sign} and without thousands separators"
+    remedy = "write it in that notation; if it is a code, use the column as a category (--categories) or leave it out"
+    return seen.problem("other notation", values.foreign(seen.cells, seen.values.wrong), message, remedy)
 
 
 def row_of_units(seen: Seen) -> Problem | None:
@@ -74,12 +71,8 @@ def not_a_number(seen: Seen) -> Problem | None:
     wrong = seen.values.wrong
     if not wrong.any() or row_of_units(seen):
         return None
-    return seen.problem(
-        "not a number",
-        wrong & ~values.foreign(seen.cells, wrong),
-        "not a number",
-        "correct the cell, write NA for a missing value, or use the column as a category (--categories)",
-    )
+    remedy = "correct the cell, write NA for a missing value, or use the column as a category (--categories)"
+    return seen.problem("not a number", wrong & ~values.foreign(seen.cells, wrong), "not a number", remedy)
 
 
 def too_large(seen: Seen) -> Problem | None:
@@ -90,12 +83,8 @@ def too_large(seen: Seen) -> Problem | None:
 
 def not_a_time(seen: Seen) -> Problem | None:
     """Times that cannot be ordered among the others."""
-    return seen.problem(
-        "not a time",
-        seen.values.wrong,
-        "not a time like the others",
-        "write numbers throughout, or timestamps such as 2020-01-31 13:45:00, all with or all without a time zone",
-    )
+    remedy = "write numbers throughout, or timestamps such as 2020-01-31 13:45:00, all with or all without a time zone"
+    return seen.problem("not a time", seen.values.wrong, "not a time like the others", remedy)
 
 
 def not_a_flag(seen: Seen) -> Problem | None:

@@ -81,21 +81,13 @@ class Tally:
         numeric = numeric and not (named and self.missing > self.unnamed)
         missing = (self.unnamed if named else self.missing) if missing is None else missing
         ranged = numeric and self.numbers > 0 and role not in READ_AS_NAMES
-        return ColumnFacts(
-            name=self.name,
-            role=role,
-            type=self._type() if numeric else "text",
-            missing=missing,
-            missing_share=missing / self.rows,
-            distinct=None if self.counts is None else len(self.counts),
-            min=self.low if ranged else None,
-            mean=self.total / self.numbers if ranged else None,
-            max=self.high if ranged else None,
-            levels=self._levels() if role in ("action", "category", "one-hot") else (),
-        )
-
-    def _type(self) -> str:
-        return "whole number" if self.whole and not self.foreign else "number"
+        low, mean, high = (self.low, self.total / self.numbers, self.high) if ranged else (None, None, None)
+        kind = "whole number" if self.whole and not self.foreign else "number"
+        distinct = None if self.counts is None else len(self.counts)
+        levels = self._levels() if role in ("action", "category", "one-hot") else ()
+        share = missing / self.rows
+        kind = kind if numeric else "text"
+        return ColumnFacts(self.name, role, kind, missing, share, distinct, low, mean, high, levels)
 
     def _levels(self) -> tuple[str, ...]:
         """The names, if they are few; without the rare ones."""
@@ -150,13 +142,9 @@ class Copies:
         """(how many rows are copies of an earlier row, the first of them); None if there are too many rows to count."""
         if self.rows > MOST_ROWS or not self.parts:
             return None
-        hashes = np.concatenate(self.parts)
-        ascending = np.sort(hashes)
-        again = ascending[1:] == ascending[:-1]
-        if not again.any():
-            return 0, -1
-        order = np.argsort(hashes, kind="stable")  # of equals the earlier comes first
-        return int(again.sum()), int(order[1:][again].min())
+        copies = np.ones(self.rows, bool)
+        copies[np.unique(np.concatenate(self.parts), return_index=True)[1]] = False
+        return int(copies.sum()), int(np.argmax(copies))
 
 
 class Identifiers:

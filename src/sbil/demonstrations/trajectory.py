@@ -154,9 +154,7 @@ class Demonstrations:
         """(training, held-out) demonstrations, split by trajectory, or by group; both sides get at least one."""
         if not 0 < held_out < 1:
             raise UserError(f"the share to hold out must be between 0 and 1. Got {held_out}.")
-        group, groups = self._grouped()
-        if groups < 2:
-            raise UserError(f"one {self.unit} cannot be split; bring at least two, or do not hold any out.")
+        group, groups = self._grouped("split")
         count = min(max(round(held_out * groups), 1), groups - 1)
         out = np.zeros(groups, bool)
         out[np.random.default_rng(seed).permutation(groups)[:count]] = True
@@ -164,20 +162,19 @@ class Demonstrations:
 
     def folds(self, count: int, seed: int) -> list[np.ndarray]:
         """`count` lists of trajectories, each held out once; by group where there are groups."""
-        group, groups = self._grouped()
-        if groups < 2:
-            raise UserError(f"one {self.unit} cannot be shared out into folds; bring at least two.")
+        group, groups = self._grouped("shared out into folds")
         if not 2 <= count <= groups:
             raise UserError(f"folds must be 2 to {groups}, how many there are to share out. Got {count}.")
         fold = np.empty(groups, int)
         fold[np.random.default_rng(seed).permutation(groups)] = np.arange(groups) % count
         return [np.flatnonzero(fold[group] == index) for index in range(count)]
 
-    def _grouped(self) -> tuple[np.ndarray, int]:
-        """[trajectories] what is split whole, numbered from 0, and how many of them there are."""
-        if self.groups is None:
-            return np.arange(len(self)), len(self)
-        names, numbers = np.unique(self.groups, return_inverse=True)
+    def _grouped(self, done: str) -> tuple[np.ndarray, int]:
+        """[trajectories] what is split whole, numbered from 0, and how many of them there are: at least two."""
+        units = np.arange(len(self)) if self.groups is None else self.groups
+        names, numbers = np.unique(units, return_inverse=True)
+        if len(names) < 2:
+            raise UserError(f"one {self.unit} cannot be {done}; bring at least two.")
         return numbers, len(names)
 
     @property

@@ -172,8 +172,8 @@ class Times:
     """The times in a column, all of one kind: whole numbers, numbers, or timestamps."""
 
     def __init__(self, column: str) -> None:
-        self.column = column
-        self.kind = ""
+        self.column, self.kind = column, ""
+        self.large = False  # whether a whole number was too large for a float
         self.parts: list[np.ndarray] = []
 
     def add(self, column: pl.Series, decimal: str) -> Values:
@@ -184,13 +184,20 @@ class Times:
                 values = values._replace(wrong=~values.missing)
             kind = "number"
         self.kind = kind or self.kind
+        if values.values.dtype == np.int64:
+            self.large = self.large or bool((np.abs(values.values) > 2**53).any())
         self.parts.append(values.values)
         return values
 
     @property
     def inexact(self) -> bool:
         """Whether the column has fractions and also whole numbers that a float would round."""
-        return self.kind == "number" and any(p.dtype == np.int64 and (np.abs(p) > 2**53).any() for p in self.parts)
+        return self.kind == "number" and self.large
+
+    def all(self) -> np.ndarray:
+        """[n] every time, in a type that orders them."""
+        self.parts = [np.concatenate(self.parts)]
+        return self.parts[0]
 
     def _read(self, column: pl.Series, decimal: str) -> tuple[Values, str]:
         gone = column.is_null().to_numpy()

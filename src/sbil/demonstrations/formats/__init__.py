@@ -17,11 +17,6 @@ from sbil.demonstrations.table import Table
 from sbil.demonstrations.trajectory import Demonstrations
 
 
-def never(source: Any) -> bool:
-    """Recognise no source: a format is known by the ending of a name only."""
-    return False
-
-
 @dataclass(frozen=True)
 class Format:
     """A format gives either a table, with columns that a person explains, or demonstrations, which need no explanation.
@@ -37,7 +32,7 @@ class Format:
     endings: tuple[str, ...] = ()
     table: Callable[[Any], Table] | None = None
     demonstrations: Callable[[Any], Demonstrations] | None = None
-    recognises: Callable[[Any], bool] = never
+    recognises: Callable[[Any], bool] = lambda source: False
 
 
 @cache

@@ -13,7 +13,7 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import polars as pl
@@ -75,9 +75,14 @@ def _last_end(block: bytes) -> int:
     """Return the end of the last whole row: after the last newline outside quotes."""
     if b'"' not in block:
         return block.rfind(b"\n") + 1
-    text = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero((text == ord("\n")) & ~_quoted(text))
+    ends = _row_ends(np.frombuffer(block, np.uint8))
     return int(ends[-1]) + 1 if len(ends) else 0
+
+
+def _row_ends(text: np.ndarray) -> np.ndarray:
+    """The places of the newlines outside quotes."""
+    newlines = np.flatnonzero(text == ord("\n"))
+    return newlines[~_quoted(text)[newlines]]
 
 
 def _quoted(text: np.ndarray) -> np.ndarray:
@@ -118,8 +123,7 @@ def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
 def _header(block: bytes, dialect: Dialect) -> tuple[tuple[str, ...], int]:
     """Return the names of the columns, and the end of the header."""
     start = len(block) - len(block.lstrip(b"\n"))
-    text = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero((text == ord("\n")) & ~_quoted(text))
+    ends = _row_ends(np.frombuffer(block, np.uint8))
     end = int(ends[np.searchsorted(ends, start)]) + 1
     line = block[start:end].decode().removeprefix("\ufeff")
     cells = [cell.strip() for cell in next(csv.reader(io.StringIO(line), delimiter=dialect.delimiter, strict=True))]
@@ -152,14 +156,8 @@ def _split(block: bytes, delimiter: str, names: tuple[str, ...], line: int) -> t
         block, lines = text[keep].tobytes(), lines[~blank]
     if not len(lines):
         return pl.DataFrame(), lines
-    frame = pl.read_csv(
-        block,
-        has_header=False,
-        new_columns=list(names),
-        separator=delimiter,
-        infer_schema=False,
-        quote_char='"' if quotes else None,
-    )
+    written: dict[str, Any] = {"separator": delimiter, "quote_char": '"' if quotes else None}
+    frame = pl.read_csv(block, has_header=False, new_columns=names, infer_schema=False, **written)
     if frame.shape != (len(lines), len(names)):
         raise UserError(f"the rows from line {line} could not be separated; save the table again.")
     return frame, lines

@@ -57,12 +57,11 @@ def sniff(sample: bytes, whole: bool) -> Dialect:
     """The dialect of a file that begins with `sample`; `whole` if the sample is the whole file."""
     if not sample.strip():
         raise UserError("the file is empty.")
+    _refuse_foreign(sample)
     encoding = encoding_of(sample, whole)
     # The last character and the last line may be cut.
     text = sample.decode(encoding, errors="strict" if whole else "ignore").lstrip("\ufeff")
-    foreign = next((what for start, what in FOREIGN.items() if text.lstrip().encode()[:40].startswith(start)), None)
-    if foreign:
-        raise UserError(f"{foreign}.")
+    _refuse_foreign(text.lstrip()[:40].encode())
     if "\0" in text:
         line = text.partition("\0")[0].count("\n") + 1
         raise UserError(f"line {line} holds NUL bytes; this is not a text table.")
@@ -72,15 +71,18 @@ def sniff(sample: bytes, whole: bool) -> Dialect:
     return Dialect(encoding, delimiter, _decimal(lines[1:], delimiter))
 
 
+def _refuse_foreign(beginning: bytes) -> None:
+    for start, what in FOREIGN.items():
+        if beginning.startswith(start):
+            raise UserError(f"{what}.")
+
+
 def encoding_of(sample: bytes, whole: bool = False) -> str:
     """The encoding, by the byte order mark, by zeros between the letters, or by what can be decoded."""
     if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
     if sample.startswith(b"\xef\xbb\xbf"):
         return "utf-8-sig"
-    foreign = next((what for start, what in FOREIGN.items() if sample.startswith(start)), None)
-    if foreign:
-        raise UserError(f"{foreign}.")
     zeros = np.frombuffer(sample[: len(sample) // 2 * 2], np.uint8).reshape(-1, 2) == 0
     even, odd = zeros.mean(0) if len(zeros) else (0.0, 0.0)
     if odd > 0.6 and even < 0.1:
