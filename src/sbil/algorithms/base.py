@@ -19,6 +19,10 @@ Metrics = dict[str, Array]
 Needs = Literal["pairs", "one-hot pairs", "triples", "trajectories"]
 
 
+def _logits(state: Any, observations: Array) -> Array:
+    return state.network(observations)
+
+
 class Algorithm(NamedTuple):
     """Three pure functions: transform them with jit, vmap, scan as you like.
 
@@ -26,14 +30,14 @@ class Algorithm(NamedTuple):
 
     init:   (key, dataset) -> state
     update: (key, state, dataset) -> (state, metrics)
-    logits: (state, observations) -> one logit per action
+    logits: (state, observations) -> one logit per action, by default those of the state's network
     batch:  the largest number of rows that an update gives to a network at once; memory is planned with it
     limits: the largest size of some metrics; a run that exceeds one counts as diverged
     """
 
     init: Callable[[PRNGKeyArray, Dataset], Any]
     update: Callable[[PRNGKeyArray, Any, Dataset], tuple[Any, Metrics]]
-    logits: Callable[[Any, Float[Array, "*batch observation"]], Float[Array, "*batch actions"]]
+    logits: Callable[[Any, Float[Array, "*batch observation"]], Float[Array, "*batch actions"]] = _logits
     batch: int = 64
     limits: Mapping[str, float] = {}
 
@@ -74,12 +78,7 @@ class Entry(NamedTuple):
 
 
 def setting(
-    default: Any,
-    meaning: str,
-    symbol: str = "",
-    low: float = 0,
-    high: float = math.inf,
-    open_low: bool = False,
+    default: Any, meaning: str, symbol: str = "", low: float = 0, high: float = math.inf, open_low: bool = False
 ) -> Any:
     """Return a field of a Config: its default, its meaning, its symbol in the paper and its allowed range."""
     metadata = {"meaning": meaning, "symbol": symbol, "low": low, "high": high, "open_low": open_low}
@@ -101,49 +100,31 @@ def check(config: Any) -> None:
     """Refuse a setting outside its range. Traced values and arrays are not checked."""
     hints = get_type_hints(type(config))
     for field in dataclasses.fields(config):
-        value, hint = getattr(config, field.name), hints[field.name]
-        wanted = CHECKS[get_origin(hint) or hint](value, hint, field.metadata)
-        if wanted:
+        value = getattr(config, field.name)
+        good, wanted = _judged(value, hints[field.name], field.metadata)
+        if not good:
             raise UserError(
                 f"The '{field.name}' parameter of {_title(config)} must be {wanted}. Got {value!r} instead."
             )
 
 
-def _check_choice(value: Any, hint: Any, limits: Any) -> str:
-    choices = get_args(hint)
-    return "" if value in choices else f"one of {', '.join(map(repr, choices))}"
-
-
-def _check_switch(value: Any, hint: Any, limits: Any) -> str:
-    return "" if isinstance(value, bool) else "True or False"
-
-
-def _check_sizes(value: Any, hint: Any, limits: Any) -> str:
-    sizes = isinstance(value, tuple) and all(type(size) is int and size > 0 for size in value)
-    good = sizes and len(value) >= limits["low"]
-    return "" if good else f"a tuple of {'one or more ' * (limits['low'] > 0)}whole numbers from 1"
-
-
-def _check_whole(value: Any, hint: Any, limits: Any) -> str:
-    good = type(value) is int and _within(value, limits)
-    return "" if good else f"a whole number in the range {_range(limits)}"
-
-
-def _check_number(value: Any, hint: Any, limits: Any) -> str:
-    if not isinstance(value, (int, float, str, list, tuple, dict)):
-        return ""  # an array, a tracer, or a placeholder of a tree transformation
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and _within(value, limits)
-    return "" if good else f"a number in the range {_range(limits)}"
-
-
-# How settings are checked, by type: each function returns what the value must be, or nothing if the value is correct.
-CHECKS: dict[Any, Callable[[Any, Any, Any], str]] = {
-    Literal: _check_choice,
-    bool: _check_switch,
-    tuple: _check_sizes,
-    int: _check_whole,
-    float: _check_number,
-}
+def _judged(value: Any, hint: Any, limits: Any) -> tuple[bool, str]:
+    """Return (whether the value of a setting is correct, what it must be)."""
+    kind = get_origin(hint) or hint
+    if kind is Literal:
+        return value in get_args(hint), f"one of {', '.join(map(repr, get_args(hint)))}"
+    if kind is bool:
+        return isinstance(value, bool), "True or False"
+    if kind is tuple:
+        sizes = isinstance(value, tuple) and all(type(size) is int and size > 0 for size in value)
+        some = "one or more " if limits["low"] > 0 else ""
+        return sizes and len(value) >= limits["low"], f"a tuple of {some}whole numbers from 1"
+    if kind is int:
+        return type(value) is int and _within(value, limits), f"a whole number in the range {_range(limits)}"
+    if not isinstance(value, int | float | str | list | tuple | dict):
+        return True, ""  # an array, a tracer, or a placeholder of a tree transformation
+    good = isinstance(value, int | float) and not isinstance(value, bool) and _within(value, limits)
+    return good, f"a number in the range {_range(limits)}"
 
 
 def _within(value: float, limits: Any) -> bool:

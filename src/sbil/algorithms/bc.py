@@ -6,6 +6,7 @@ Needs pairs. In the paper BC is EDM without its second term: the same network, o
 `weight_decay` it is the control of Li et al. (2022), "Rethinking ValueDICE".
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -34,13 +35,16 @@ class BCState(NamedTuple):
     optimiser: optax.OptState
 
 
+Loss = Callable[[Network, Transitions], tuple[Array, Metrics]]
+
+
 def policy_loss(network: Network, batch: Transitions) -> Float[Array, ""]:
     """L_pi = -mean log pi(a|s)."""
     return cross_entropy(network(batch.observation), batch.action).mean()
 
 
-def bc(spec: Spec, config: BCConfig) -> Algorithm:
-    """Behavioural cloning as three pure functions."""
+def supervised(spec: Spec, config: BCConfig, loss: Loss) -> Algorithm:
+    """Learn the paper's network by Adam's steps down a loss of minibatches, as three pure functions."""
     optimiser = adam(config)
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> BCState:
@@ -50,14 +54,21 @@ def bc(spec: Spec, config: BCConfig) -> Algorithm:
     def update(key: PRNGKeyArray, state: BCState, dataset: Dataset) -> tuple[BCState, Metrics]:
         # In every algorithm, number 0 of the key draws network and minibatch: runs are paired.
         batch = dataset.batch(jax.random.fold_in(key, 0), config.batch)
-        loss, gradient = jax.value_and_grad(policy_loss)(state.network, batch)
+        gradient, metrics = jax.grad(loss, has_aux=True)(state.network, batch)
         step, optimiser_state = optimiser.update(gradient, state.optimiser, state.network)
-        return BCState(optax.apply_updates(state.network, step), optimiser_state), {"policy_loss": loss}
+        return BCState(optax.apply_updates(state.network, step), optimiser_state), metrics
 
-    def logits(state: BCState, observation: Array) -> Array:
-        return state.network(observation)
+    return Algorithm(init, update, batch=config.batch)
 
-    return Algorithm(init, update, logits, batch=config.batch)
+
+def bc(spec: Spec, config: BCConfig) -> Algorithm:
+    """Behavioural cloning as three pure functions."""
+
+    def loss(network: Network, batch: Transitions) -> tuple[Array, Metrics]:
+        l_pi = policy_loss(network, batch)
+        return l_pi, {"policy_loss": l_pi}
+
+    return supervised(spec, config, loss)
 
 
 ENTRY = Entry(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
 from sbil.algorithms.bc import policy_loss
@@ -46,7 +46,7 @@ def majority(spec: Spec, config: MajorityConfig) -> Algorithm:
         nothing = jax.tree.map(jnp.zeros_like, policy_network(key, spec, ()))
         return ControlState(eqx.tree_at(lambda network: network.output.bias, nothing, jnp.log(counts / counts.sum())))
 
-    return Algorithm(init, _unchanged, _logits)
+    return Algorithm(init, _unchanged)
 
 
 def random(spec: Spec, config: RandomConfig) -> Algorithm:
@@ -55,16 +55,12 @@ def random(spec: Spec, config: RandomConfig) -> Algorithm:
     def init(key: PRNGKeyArray, dataset: Dataset) -> ControlState:
         return ControlState(policy_network(jax.random.fold_in(key, 0), spec, config.hidden))
 
-    return Algorithm(init, _unchanged, _logits)
+    return Algorithm(init, _unchanged)
 
 
 def _unchanged(key: PRNGKeyArray, state: ControlState, dataset: Dataset) -> tuple[ControlState, Metrics]:
     batch = dataset.batch(jax.random.fold_in(key, 0), 64)
     return state, {"policy_loss": policy_loss(state.network, batch)}
-
-
-def _logits(state: ControlState, observation: Array) -> Array:
-    return state.network(observation)
 
 
 CONTROLS = ((majority, MajorityConfig(), "majority action"), (random, RandomConfig(), "random network"))

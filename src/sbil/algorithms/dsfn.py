@@ -250,16 +250,8 @@ def make_table(dataset: Dataset, heads: Heads, scaling: Scaling, actions: int) -
 
 def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
     """Apprenticeship learning with deep successor features as three pure functions."""
-    warm = tril(
-        spec,
-        TRILConfig(
-            learning_rate=config.learning_rate,
-            batch=config.warm_batch,
-            trunk=config.trunk,
-            head=config.head,
-            dynamics=config.dynamics,
-        ),
-    )
+    shared = {name: getattr(config, name) for name in ("learning_rate", "trunk", "head", "dynamics")}
+    warm = tril(spec, TRILConfig(batch=config.warm_batch, **shared))
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> DSFNState:
         rows, pool = dataset.labelled, dataset.pool
@@ -352,10 +344,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
             agreement=jnp.where(better, agreement, state.agreement),
         ), metrics
 
-    def logits(state: DSFNState, observation: Array) -> Array:
-        return state.network(observation)
-
-    return Algorithm(init, update, logits, batch=max(config.warm_batch, config.feature_batch, config.value_batch))
+    return Algorithm(init, update, batch=max(config.warm_batch, config.feature_batch, config.value_batch))
 
 
 def _choose(condition: Array, one: Any, other: Any) -> Any:

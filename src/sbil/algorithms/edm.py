@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil import langevin
 from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, setting
-from sbil.algorithms.bc import policy_loss
+from sbil.algorithms.bc import BCConfig, policy_loss
 from sbil.dataset import Dataset, Spec, Transitions, features_of
 from sbil.networks import Network, energy, policy_network
 
@@ -27,13 +27,10 @@ LIMITS = {"energy": 1e4, "energy_gap": 1e4, "chain_size": 1e4}
 
 
 @config
-class EDMConfig:
+class EDMConfig(BCConfig):
     """Settings of energy-based distribution matching."""
 
-    learning_rate: float = setting(1e-3, "step of Adam", open_low=True)
-    weight_decay: float = setting(0.0, "decoupled weight decay (AdamW coefficient)")
     batch: int = setting(64, "pairs per update, and chains per update", "N", low=1)
-    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network")
     weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
     square: float = setting(1.0, "weight of the squared state term; 0 is the loss as printed")
     step_size: float = setting(0.01, "Langevin step", "alpha")
@@ -102,17 +99,10 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
         metrics["chain_size"] = jnp.abs(sampled).max()
         return EDMState(network, optimiser_state, buffer, state.low, state.high), metrics
 
-    def logits(state: EDMState, observation: Array) -> Array:
-        return state.network(observation)
-
-    return Algorithm(init, update, logits, batch=config.batch, limits=LIMITS)
+    return Algorithm(init, update, batch=config.batch, limits=LIMITS)
 
 
-PRESETS = {
-    "default": EDMConfig(),
-    "paper": EDMConfig(square=0.0),
-    "released": EDMConfig(batch=32, start="unit"),
-}
+PRESETS = {"default": EDMConfig(), "paper": EDMConfig(square=0.0), "released": EDMConfig(batch=32, start="unit")}
 ENTRY = Entry(
     make=edm,
     presets=PRESETS,

@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, setting
-from sbil.algorithms.bc import policy_loss
+from sbil.algorithms.bc import BCConfig, policy_loss
 from sbil.algorithms.edm import LIMITS
 from sbil.dataset import Dataset, Spec, Transitions, features_of
 from sbil.errors import UserError
@@ -27,12 +27,9 @@ from sbil.networks import ACTIVATIONS, MLP, energy, mlp
 
 
 @config
-class FiniteEDMConfig:
+class FiniteEDMConfig(BCConfig):
     """Settings that both forms of EDM on finitely many states share."""
 
-    learning_rate: float = setting(1e-3, "step of Adam", open_low=True)
-    weight_decay: float = setting(0.0, "decoupled weight decay (AdamW coefficient)")
-    batch: int = setting(64, "pairs per update", "N", low=1)
     hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network; without any, a table of logits")
     weight: float = setting(1.0, "weight of the state term; 0 is behavioural cloning")
     square: float = setting(0.0, "weight of the squared state term; 0 is the loss as printed")
@@ -99,10 +96,7 @@ def finite_edm(
         metrics["state_loss"] = metrics["energy"] + jax.nn.logsumexp(-energies)  # the exact -mean log p(s)
         return FiniteEDMState(optax.apply_updates(state.network, step), optimiser_state, chains), metrics
 
-    def logits(state: FiniteEDMState, observation: Array) -> Array:
-        return state.network(observation)
-
-    return Algorithm(init, update, logits, batch=config.batch, limits=LIMITS)
+    return Algorithm(init, update, batch=config.batch, limits=LIMITS)
 
 
 def edm_exact(spec: Spec, config: EDMExactConfig) -> Algorithm:

@@ -256,10 +256,7 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
             metrics |= {"chain_size": jnp.abs(other).max()}
         return EDMRobustState(network, learner, optimiser_state, buffer, state.law, state.updates + 1), metrics
 
-    def logits(state: EDMRobustState, observation: Array) -> Array:
-        return state.network(observation)
-
-    return Algorithm(init, update, logits, batch=config.batch, limits=LIMITS)
+    return Algorithm(init, update, batch=config.batch, limits=LIMITS)
 
 
 def with_level(network: Network, level: eqx.Module) -> Network:

@@ -15,22 +15,19 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
-from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, setting
-from sbil.algorithms.bc import BCState, policy_loss
-from sbil.dataset import Dataset, Spec, Transitions
-from sbil.networks import Network, policy_network
+from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
+from sbil.algorithms.bc import BCConfig, policy_loss, supervised
+from sbil.dataset import Spec, Transitions
+from sbil.networks import Network
 
 
 @config
-class RCALConfig:
+class RCALConfig(BCConfig):
     """Settings of reward-regularised classification."""
 
-    learning_rate: float = setting(1e-3, "step of Adam", open_low=True)
-    weight_decay: float = setting(0.0, "decoupled weight decay (AdamW coefficient)")
     batch: int = setting(64, "triples per update", "N", low=1)
-    hidden: tuple[int, ...] = setting((64, 64), "hidden layers of the network")
     coefficient: float = setting(0.01, "weight of the norm of the implied reward; 0 is behavioural cloning", "lambda")
     discount: float = setting(0.99, "discount", "gamma", high=1)
     norm: Literal["l1", "squared", "huber"] = setting("l1", "norm of the implied reward")
@@ -61,26 +58,12 @@ def reward_loss(network: Network, batch: Transitions, config: RCALConfig) -> Flo
 
 def rcal(spec: Spec, config: RCALConfig) -> Algorithm:
     """Reward-regularised classification as three pure functions."""
-    optimiser = adam(config)
-
-    def init(key: PRNGKeyArray, dataset: Dataset) -> BCState:
-        network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
-        return BCState(network, optimiser.init(network))
 
     def loss(network: Network, batch: Transitions) -> tuple[Array, Metrics]:
         l_pi, l_reward = policy_loss(network, batch), reward_loss(network, batch, config)
         return l_pi + config.coefficient * l_reward, {"policy_loss": l_pi, "reward_norm": l_reward}
 
-    def update(key: PRNGKeyArray, state: BCState, dataset: Dataset) -> tuple[BCState, Metrics]:
-        batch = dataset.batch(jax.random.fold_in(key, 0), config.batch)
-        gradient, metrics = jax.grad(loss, has_aux=True)(state.network, batch)
-        step, optimiser_state = optimiser.update(gradient, state.optimiser, state.network)
-        return BCState(optax.apply_updates(state.network, step), optimiser_state), metrics
-
-    def logits(state: BCState, observation: Array) -> Array:
-        return state.network(observation)
-
-    return Algorithm(init, update, logits, batch=config.batch)
+    return supervised(spec, config, loss)
 
 
 PRESETS = {

@@ -88,10 +88,7 @@ def tril(spec: Spec, config: TRILConfig) -> Algorithm:
         step, optimiser_state = optimiser.update(gradient, state.optimiser)
         return TRILState(optax.apply_updates(state.heads, step), optimiser_state, state.scaling), metrics
 
-    def logits(state: TRILState, observation: Array) -> Array:
-        return state.network(observation)
-
-    return Algorithm(init, update, logits, batch=config.batch)
+    return Algorithm(init, update, batch=config.batch)
 
 
 ENTRY = Entry(

@@ -188,10 +188,7 @@ def dice(spec: Spec, config: DICEConfig, inputs: int, outputs: int, nu: Nu, act:
             critic_optimiser=critic_state,
         ), {"policy_loss": policy_loss, "objective": value, "orthogonality": skewness}
 
-    def logits(state: ValueDICEState, observation: Array) -> Array:
-        return state.network(observation)
-
-    return Algorithm(init, update, logits, batch=config.batch)
+    return Algorithm(init, update, batch=config.batch)
 
 
 def value_dice(spec: Spec, config: ValueDICEConfig) -> Algorithm:

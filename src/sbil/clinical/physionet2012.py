@@ -339,11 +339,7 @@ def _table(stays: dict[int, tuple[Record, Windows]], schema: Schema) -> pl.DataF
 
 
 def _flow(
-    sources: Sequence[Path],
-    counts: Counter[str],
-    implausible: Counter[str],
-    made: Sequence[Windows],
-    window_hours: int,
+    sources: Sequence[Path], counts: Counter[str], implausible: Counter[str], made: Sequence[Windows], window_hours: int
 ) -> dict[str, Any]:
     """How many stays, windows and values there were, and what was left out for which reason."""
     since = np.concatenate([each.since for each in made])

@@ -101,8 +101,5 @@ def _trajectory(observations: np.ndarray, actions: np.ndarray, terminals: np.nda
     terminal = bool(terminals.any())
     length = int(terminals.argmax()) + 1 if terminal else len(actions)
     return Trajectory(
-        observations[: length + 1].copy(),
-        actions[:length].astype(np.int32),
-        terminal=terminal,
-        truncated=not terminal,
+        observations[: length + 1].copy(), actions[:length].astype(np.int32), terminal=terminal, truncated=not terminal
     )

@@ -26,10 +26,7 @@ State = Literal["today", "before"]
 DAYS = 20  # of a stay, at most
 OWN = ".sbil-mimic3"  # inside the named folder, the only folder that is written to and emptied
 PART = 4_000_000  # measurements that are held in memory at once
-ACTIONS = {
-    2: ("no ventilation", "ventilation"),
-    4: ("none", "antibiotics", "ventilation", "both"),
-}
+ACTIONS = {2: ("no ventilation", "ventilation"), 4: ("none", "antibiotics", "ventilation", "both")}
 CASES = {
     2: "CASE WHEN ventilated THEN 'ventilation' ELSE 'no ventilation' END",
     4: "CASE WHEN ventilated AND antibiotics THEN 'both' WHEN ventilated THEN 'ventilation' "
