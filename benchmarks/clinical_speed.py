@@ -27,7 +27,7 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 from benchmarks.memory import peak
-from sbil.clinical.mimic3 import extract
+from sbil.clinical.mimic3.extraction import extract
 ends = {}  # by table: when it was read, and its rows; a table begins when the one before has ended
 def progress(table, share, rows):
     if rows is not None:

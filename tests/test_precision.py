@@ -34,7 +34,7 @@ def test_no_product_of_a_deciding_network_is_left_to_the_device(name):
 
 
 def test_a_demonstrator_does_what_its_network_prefers():
-    recorded = demonstrators.collect(CARTPOLE, POLICY, 2, 0, greedy=True, provenance={})
+    recorded, _ = demonstrators.collect(CARTPOLE, POLICY, 2, 0, greedy=True, provenance={})
     first = recorded.trajectories[0]
     best = np.asarray(POLICY.network(jnp.asarray(first.observations[:-1]))).argmax(axis=1)
     assert (best == first.actions).mean() > 0.99

@@ -17,9 +17,9 @@ from hospitals import HEADERS, ORDINARY, Hospital, ward
 import shared
 from probes import refusal
 from sbil.clinical.disclosure import Count, chain, parts, shown, within
-from sbil.clinical.mimic3 import extract, extraction
+from sbil.clinical.mimic3 import extraction
 from sbil.clinical.mimic3.database import Database
-from sbil.clinical.mimic3.extraction import OWN
+from sbil.clinical.mimic3.extraction import OWN, extract
 from sbil.clinical.mimic3.source import checksums_hold, find, needed, official_rows, rows_of
 from sbil.demonstrations import Schema
 from sbil.errors import UserError

@@ -283,7 +283,7 @@ def test_an_imported_policy_is_a_policy(write, tmp_path):
     seen = np.random.default_rng(0).normal(size=(100, 4))
     np.testing.assert_array_equal(again.logits(seen), policy.logits(seen))
     assert dict(again.provenance) == dict(policy.provenance)
-    recorded = collect(environments.get("CartPole-v1"), policy, 2, 0, greedy=True, provenance={})
+    recorded, _ = collect(environments.get("CartPole-v1"), policy, 2, 0, greedy=True, provenance={})
     assert recorded.observation_names == policy.observation_names
     for trajectory in recorded.trajectories:
         np.testing.assert_array_equal(policy.act(trajectory.observations[:-1]), trajectory.actions)

@@ -193,7 +193,7 @@ def test_live_survival_is_the_exact_one():
 @needs_package
 def test_demonstrations_are_the_clinicians():
     """Whole episodes of one-hot rows that end in death or survival; actions are ones that clinicians take."""
-    demonstrations = collect(TASK, icu_sepsis.clinicians(), 20, 0, greedy=False, provenance={})
+    demonstrations, _ = collect(TASK, icu_sepsis.clinicians(), 20, 0, greedy=False, provenance={})
     for trajectory in demonstrations.trajectories:
         states = trajectory.observations.argmax(axis=1)
         assert (trajectory.observations.sum(axis=1) == 1).all()

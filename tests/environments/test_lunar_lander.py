@@ -95,7 +95,7 @@ def test_time_limit_cuts_as_gymnasiums_does():
 def test_collect_records_whole_episodes():
     network = policy_network(jax.random.key(1), LUNAR_LANDER.spec)
     policy = Policy(network, LUNAR_LANDER.observation_names, LUNAR_LANDER.action_names)
-    recorded = collect(LUNAR_LANDER, policy, 3, 0, greedy=False, provenance={})
+    recorded, _ = collect(LUNAR_LANDER, policy, 3, 0, greedy=False, provenance={})
     assert len(recorded.trajectories) == 3
     for trajectory in recorded.trajectories:
         assert len(trajectory.observations) == len(trajectory.actions) + 1 > 40

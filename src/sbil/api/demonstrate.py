@@ -68,7 +68,7 @@ def demonstrate(
         who, mode = policy if isinstance(policy, Policy) else Policy.load(policy), mode or "greedy"
         name = "policy" if isinstance(policy, Policy) else Path(policy).name
     how: dict[str, Any] = {"greedy": mode == "greedy", "provenance": {"demonstrator": name}}
-    return Demonstrated(*demonstrators.collect_with_returns(environment, who, trajectories, seed, **how))
+    return Demonstrated(*demonstrators.collect(environment, who, trajectories, seed, **how))
 
 
 def _shipped(environment: str, name: str | None, mode: str | None) -> tuple[str, str]:

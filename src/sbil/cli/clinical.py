@@ -98,7 +98,7 @@ def reading() -> Iterator[Callable[[str, float, int | None], None]]:
 
 
 def _mimic3(command: Mimic3) -> Any:
-    from sbil.clinical.mimic3 import extract
+    from sbil.clinical.mimic3.extraction import extract
 
     with reading() as progress:
         return extract(

@@ -66,7 +66,7 @@ def record(trajectories: int, seed: int = 0) -> Demonstrations:
     counts = [PART] * (trajectories // PART) + [trajectories % PART] * (trajectories % PART > 0)
     whose = {"demonstrator": "clinicians"}
     parts = [
-        demonstrators.collect(ICU_SEPSIS, clinicians(), count, seed + number, greedy=False, provenance=whose)
+        demonstrators.collect(ICU_SEPSIS, clinicians(), count, seed + number, greedy=False, provenance=whose)[0]
         for number, count in enumerate(counts)
     ]
     together = tuple(trajectory for part in parts for trajectory in part.trajectories)

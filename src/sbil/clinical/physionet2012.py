@@ -41,6 +41,7 @@ HOURS = 48
 ACTIONS = ("not ventilated", "ventilated")
 VENTILATION, BEFORE = "MechVent", "ventilated before"
 IMPLAUSIBLE = "implausible"
+REASONS = ("that are no records", "without the kind of the ICU", "without any measurement")  # why stays are left out
 ADMISSION = ("Age", "Gender", "Height", "ICUType")
 UNITS = ("coronary", "cardiac surgery", "medical", "surgical")  # the kinds of ICU, from 1
 HEADER = "Time,Parameter,Value"
@@ -51,7 +52,6 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 class Parameter(NamedTuple):
     """What is known of a parameter: its unit, the limits of what is plausible, and a normal value."""
 
-    name: str
     unit: str
     low: float
     high: float
@@ -89,8 +89,7 @@ def _printed(flow: dict[str, Any]) -> dict[str, dict[str, Count]]:
     kept, since each has 48 hours.
     """
     stays, windows, cells = flow["stays"], flow["windows"], flow["cells of the series"]
-    reasons = [name for name in stays if name.startswith(("that", "without"))]
-    *removed, kept = parts(Count(stays["read"]), [*(stays[name] for name in reasons), stays["kept"]])
+    *removed, kept = parts(Count(stays["read"]), [*(stays[reason] for reason in REASONS), stays["kept"]])
     [ever] = within(kept, [stays["ever ventilated"]])
     [ventilated] = within(Count(windows["kept"]), [windows["ventilated"]])
     apart = "not ventilated between two that are"
@@ -98,7 +97,7 @@ def _printed(flow: dict[str, Any]) -> dict[str, dict[str, Count]]:
     return {
         "stays": {
             "read": Count(stays["read"]),
-            **dict(zip(reasons, removed, strict=True)),
+            **dict(zip(REASONS, removed, strict=True)),
             "kept": kept,
             "ever ventilated": ever,
         },
@@ -125,9 +124,7 @@ def parameters() -> dict[str, Parameter]:
     """The parameters that are read, by name: the 36 series in the order of the state, then those on admission."""
     rows = csv.DictReader(_rules().splitlines())
     return {
-        row["parameter"]: Parameter(
-            row["parameter"], row["unit"], float(row["low"]), float(row["high"]), float(row["normal"] or "nan")
-        )
+        row["parameter"]: Parameter(row["unit"], *(float(row[name] or "nan") for name in ("low", "high", "normal")))
         for row in rows
     }
 
@@ -202,21 +199,13 @@ def _read(
 
 def schema_for(with_previous: bool = False) -> Schema:
     """What the columns of the table mean."""
-    known = parameters()
-    state = [
-        column
-        for name in series()
-        for column in (Column(name, unit=known[name].unit), Column(f"{name} since", unit="h"))
-    ]
-    admission = [
-        Column("Age", unit="years"),
-        Column("male"),
-        Column("Height", unit="cm"),
-        Column("ICU", "one-hot", levels=UNITS),
-    ]
-    before = [Column(BEFORE)] if with_previous else []
-    columns = (*state, *admission, *before)
-    return Schema(action="ventilation", columns=columns, actions=ACTIONS, episode="record", time="window")
+    columns = []
+    for name in series():
+        columns += [Column(name, unit=parameters()[name].unit), Column(f"{name} since", unit="h")]
+    columns += [Column("Age", unit="years"), Column("male"), Column("Height", unit="cm")]
+    columns += [Column("ICU", "one-hot", levels=UNITS)]
+    columns += [Column(BEFORE)] * with_previous
+    return Schema(action="ventilation", columns=tuple(columns), actions=ACTIONS, episode="record", time="window")
 
 
 def parse(content: bytes, number: int, counts: Counter[str], implausible: Counter[str]) -> Record | None:
@@ -352,9 +341,7 @@ def _flow(
         "window_hours": window_hours,
         "stays": {
             "read": counts["stays"],
-            "that are no records": counts["stays that are no records"],
-            "without the kind of the ICU": counts["stays without the kind of the ICU"],
-            "without any measurement": counts["stays without any measurement"],
+            **{reason: counts[f"stays {reason}"] for reason in REASONS},
             "kept": len(made),
             "ever ventilated": sum(int(a.any()) for a in actions),
         },

@@ -4,7 +4,7 @@ import hashlib
 from importlib import resources
 from pathlib import Path
 
-from sbil.demonstrators.collect import collect, collect_with_returns
+from sbil.demonstrators.collect import collect
 from sbil.errors import unknown
 from sbil.policy import WEIGHTS, Policy
 
@@ -39,4 +39,4 @@ def fingerprint(name: str) -> str:
     return hashlib.sha256((folder() / name / WEIGHTS).read_bytes()).hexdigest()
 
 
-__all__ = ["MODES", "collect", "collect_with_returns", "fingerprint", "folder", "get", "names", "of"]
+__all__ = ["MODES", "collect", "fingerprint", "folder", "get", "names", "of"]

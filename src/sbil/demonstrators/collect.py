@@ -27,22 +27,8 @@ def collect(
     *,
     greedy: bool,
     provenance: dict[str, Any],
-) -> Demonstrations:
-    """`trajectories` whole episodes of a policy."""
-    every = collect_with_returns(environment, policy, trajectories, seed, greedy=greedy, provenance=provenance)
-    return every[0]
-
-
-def collect_with_returns(
-    environment: JaxEnvironment | HostEnvironment,
-    policy: Policy,
-    trajectories: int,
-    seed: int,
-    *,
-    greedy: bool,
-    provenance: dict[str, Any],
 ) -> tuple[Demonstrations, np.ndarray]:
-    """`collect`, and [trajectories] the return of each episode; demonstrations hold no rewards."""
+    """Return (`trajectories` whole episodes of a policy, the return of each); demonstrations hold no rewards."""
     if trajectories < 1:
         raise UserError(f"trajectories must be a whole number from 1. Got {trajectories}.")
     must_fit(environment, policy.spec)

@@ -67,8 +67,7 @@ def must_fit(environment: "Environment", policy: "Spec") -> None:
 def returns() -> dict[str, Any]:
     """Measured returns by environment: of random policies and of the demonstrators (returns.json)."""
     text = resources.files("sbil.environments").joinpath("returns.json").read_text()
-    measured: dict[str, Any] = json.loads(text)["environments"]
-    return measured
+    return json.loads(text)["environments"]
 
 
 def scale(environment: str, demonstrator: str, mode: str) -> tuple[float, float]:

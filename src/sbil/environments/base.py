@@ -28,7 +28,7 @@ class Environment:
     action_names: tuple[str, ...]
     # Episodes that are collected for an experiment; each of its draws takes some of them.
     demonstrations: int = field(default=200, kw_only=True)
-    check: Callable[[], None] = field(default=lambda: None, kw_only=True)  # refuse if a needed package is missing
+    check: Callable[[], object] = field(default=lambda: None, kw_only=True)  # refuse if a needed package is missing
 
 
 @dataclass(frozen=True, eq=False)

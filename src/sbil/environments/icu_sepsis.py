@@ -56,11 +56,6 @@ def tables() -> Tables:
     return read
 
 
-def check() -> None:
-    """Refuse if the tables cannot be read."""
-    tables()
-
-
 class StepTables(NamedTuple):
     """The transitions as sums along the states. Most actions at a state share a row, and each row is kept once."""
 
@@ -126,5 +121,5 @@ ENVIRONMENT = JaxEnvironment(
     reset=reset,
     observe=lambda patient: jax.nn.one_hot(patient.state, STATES),
     step=step,
-    check=check,
+    check=tables,
 )

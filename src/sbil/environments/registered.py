@@ -39,8 +39,7 @@ def registry() -> dict[str, Any]:
         import gymnasium
     except ImportError:
         return {}
-    registered: dict[str, Any] = gymnasium.registry
-    return registered
+    return gymnasium.registry
 
 
 def _registered(name: str) -> Any:
@@ -63,10 +62,9 @@ def _description(spec: Any) -> str | None:
             "register it with entry_point='module:Class', in a module that can be imported."
         )
     try:
-        text: str = spec.to_json()
+        return spec.to_json()
     except (TypeError, ValueError):  # JSON cannot hold its arguments; perhaps the workers know the name
         return None
-    return text
 
 
 def _features(name: str, space: Any) -> int:

@@ -146,14 +146,8 @@ def demonstrations_for(environment: str, demonstrator: str, mode: str, seed: int
     policy, task = demonstrators.get(f"{environment}-{demonstrator}"), environments.get(environment)
     if mode not in demonstrators.MODES:
         raise UserError(f"a demonstrator is greedy or sampled. Got '{mode}'.")
-    return demonstrators.collect(
-        task,
-        policy,
-        task.demonstrations,
-        seed=seed,
-        greedy=mode == "greedy",
-        provenance={"demonstrator": demonstrator},
-    )
+    whose = {"demonstrator": demonstrator}
+    return demonstrators.collect(task, policy, task.demonstrations, seed, greedy=mode == "greedy", provenance=whose)[0]
 
 
 def data_of(runs: Sequence[Run]) -> tuple[Spec, Dataset]:

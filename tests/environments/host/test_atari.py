@@ -89,7 +89,7 @@ def test_more_games_than_machines(networks, monkeypatch, machines):
 def test_stacked_on_use_equals_what_the_policy_saw(networks):
     """From play through demonstrations to the device, and back: the observation is the emulator's own stack."""
     policy = Policy(jax.tree.map(lambda leaf: leaf[0], networks), (), TASK.action_names)
-    collected = demonstrators.collect(TASK, policy, 2, 0, greedy=False, provenance={})
+    collected, _ = demonstrators.collect(TASK, policy, 2, 0, greedy=False, provenance={})
     assert (collected.stack, collected.observation_shape) == (4, (84, 84, 4))
     pool = make_pool(collected)
     shown = []

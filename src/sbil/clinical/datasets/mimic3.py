@@ -20,9 +20,9 @@ def _check(source: Sequence[Path]) -> None:
 
 
 def _extract(actions: int, table: Path, asked: Asked) -> str:
-    from sbil.clinical import mimic3
+    from sbil.clinical.mimic3.extraction import extract
 
-    cohort = mimic3.extract(
+    cohort = extract(
         *(asked.source[0], actions, table),
         work=table.parent / "MIMIC-III.work",
         accept_incomplete=asked.accept_incomplete,

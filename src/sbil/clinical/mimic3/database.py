@@ -81,19 +81,17 @@ class Database:
         self.connection.close()
 
     def rows(self, query: str, **values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a query gives; for small answers."""
+        """Run a command; return the rows that it gives, for small answers."""
         with _explained("the work folder"):
             return self.connection.execute(query, values or None).fetchall()
 
     def view(self, name: str, query: str) -> None:
         """Give a query a name; it is run at each use."""
-        with _explained("the work folder"):
-            self.connection.execute(f"CREATE OR REPLACE VIEW {identifier(name)} AS {query}")
+        self.rows(f"CREATE OR REPLACE VIEW {identifier(name)} AS {query}")
 
     def table(self, name: str, query: str, **values: Any) -> None:
         """Run a query once and keep the rows under a name, in memory or on the disk."""
-        with _explained("the work folder"):
-            self.connection.execute(f"CREATE OR REPLACE TABLE {identifier(name)} AS {query}", values or None)
+        self.rows(f"CREATE OR REPLACE TABLE {identifier(name)} AS {query}", **values)
 
     def parts(self, name: str, query: str, parts: int, **values: Any) -> list[Path]:
         """Run a query for one part ($part of $parts) after another into files, and give all of them one name.
@@ -103,10 +101,8 @@ class Database:
         folder = self.work / PARTS
         folder.mkdir(exist_ok=True)
         paths = [folder / f"{name}.{part}.parquet" for part in range(parts)]
-        with _explained("the work folder"):
-            for part, path in enumerate(paths):
-                command = f"COPY ({query}) TO {text(path)} (FORMAT parquet)"
-                self.connection.execute(command, {**values, "part": part, "parts": parts})
+        for part, path in enumerate(paths):
+            self.rows(f"COPY ({query}) TO {text(path)} (FORMAT parquet)", **values, part=part, parts=parts)
         self.view(name, f"SELECT * FROM read_parquet([{', '.join(map(text, paths))}])")
         return paths
 

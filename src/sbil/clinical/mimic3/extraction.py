@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import shutil
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -144,9 +145,8 @@ def _select(database: Database, parts: int) -> dict[str, Any]:
         database.table(name, rule(f"{name}.sql"))
     database.parts("daily", rule("daily.sql"), parts)
     database.view("treated", "SELECT icustay_id FROM ventilated_days UNION SELECT icustay_id FROM antibiotic_days")
-    steps.append(
-        _step(database, "neither antibiotics nor ventilation during the stay", "SELECT icustay_id FROM treated")
-    )
+    untreated = "neither antibiotics nor ventilation during the stay"
+    steps.append(_step(database, untreated, "SELECT icustay_id FROM treated"))
     database.table("days", rule("days.sql"))
     steps.append(_step(database, "none of the 28 covariates measured", "SELECT DISTINCT icustay_id FROM days"))
     for before, step in pairwise(steps):
@@ -179,48 +179,36 @@ def _build(database: Database, actions: int, state: State, parts: int) -> dict[s
     origins = _nested(database.rows("SELECT covariate, origin, count(*) FROM filled GROUP BY ALL"))
     summed = f"SELECT covariate, sum(used)::BIGINT FROM daily JOIN {on_kept_days} GROUP BY ALL"
     used = dict(database.rows(summed, days=DAYS))
-    limits = {row["covariate"]: row for row in rows_of("covariates.csv")}
     means = dict(database.rows("SELECT covariate, mean FROM means"))
     covariates = []
-    for name, limit in limits.items():
-        counts = verdicts.get(name, {})
-        sound = counts.get("plausible", 0) + counts.get("unit mended", 0)
+    for row in rows_of("covariates.csv"):
+        name, counts = row["covariate"], verdicts[row["covariate"]]
+        sound = counts["plausible"] + counts["unit mended"]
         covariates.append(
             {
                 "covariate": name,
-                "unit": limit["unit"],
-                "limits": [float(limit["low"]), float(limit["high"])],
-                **{
-                    verdict: counts.get(verdict, 0)
-                    for verdict in ("marked wrong", "empty", "not a number", "implausible", "unit mended")
-                },
+                "unit": row["unit"],
+                "limits": [float(row["low"]), float(row["high"])],
+                **{verdict: counts[verdict] for verdict in chart.LEFT_OUT},
                 "repeated": sound - used.get(name, 0),
                 "used": used.get(name, 0),
-                **{origin: origins[name].get(origin, 0) for origin in ("measured", "carried forward", "cohort mean")},
+                **{origin: origins[name][origin] for origin in chart.DAYS},
                 "mean": means[name],
             }
         )
     [(kept, beyond)] = database.rows(
         "SELECT count(*) FILTER (WHERE number <= $days), count(*) FILTER (WHERE number > $days) FROM days", days=DAYS
     )
-    taken = dict(
-        database.rows(f"SELECT {CASES[actions]} AS action, count(*) FROM days WHERE number <= {DAYS} GROUP BY ALL")
-    )
-    return {
-        "days": {
-            "kept": kept,
-            "beyond": beyond,
-            "most": DAYS,
-            "actions": {name: taken.get(name, 0) for name in ACTIONS[actions]},
-        },
-        "covariates": covariates,
-    }
+    chosen = f"SELECT {CASES[actions]} AS action, count(*) FROM days WHERE number <= {DAYS} GROUP BY ALL"
+    taken = Counter(dict(database.rows(chosen)))
+    days = {"kept": kept, "beyond": beyond, "most": DAYS, "actions": {name: taken[name] for name in ACTIONS[actions]}}
+    return {"days": days, "covariates": covariates}
 
 
-def _nested(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, int]]:
-    table: dict[str, dict[str, int]] = {}
+def _nested(rows: list[tuple[Any, ...]]) -> dict[str, Counter[str]]:
+    table: dict[str, Counter[str]] = defaultdict(Counter)
     for name, kind, count in rows:
-        table.setdefault(name, {})[kind] = count
+        table[name][kind] = count
     return table
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from sbil.clinical.disclosure import Count, chain, parts, shown, within
 
-MEASUREMENTS = ("marked wrong", "empty", "not a number", "implausible", "unit mended", "repeated", "used")
+LEFT_OUT = ("marked wrong", "empty", "not a number", "implausible", "unit mended")
+MEASUREMENTS = (*LEFT_OUT, "repeated", "used")
 DAYS = {"measured": "days measured", "carried forward": "days carried forward", "cohort mean": "days at cohort mean"}
 HEADS = (*MEASUREMENTS, *DAYS.values())
 WIDTHS = [max(len(head), 9) for head in HEADS]

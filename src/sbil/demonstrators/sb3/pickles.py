@@ -18,8 +18,6 @@ VALUES = {
     *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
     *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
 }
-CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 
 class Name(NamedTuple):
@@ -104,20 +102,16 @@ class _Machine:
 
 Instruction = Callable[[_Machine, Any], object]
 
-
-def _constant(value: Any) -> Instruction:
-    return lambda m, _: m.push(value)
-
-
-def _tuple_of(count: int) -> Instruction:
-    return lambda m, _: m.push(tuple(m.take(count)))
-
-
 INSTRUCTIONS: dict[str, Instruction] = {
     **dict.fromkeys(("PROTO", "FRAME"), lambda m, _: None),
     **dict.fromkeys(VALUES, lambda m, argument: m.push(argument)),
-    **{name: _constant(value) for name, value in CONSTANTS.items()},
-    **{name: _tuple_of(count) for name, count in TUPLES.items()},
+    "NONE": lambda m, _: m.push(None),
+    "NEWTRUE": lambda m, _: m.push(True),
+    "NEWFALSE": lambda m, _: m.push(False),
+    "EMPTY_TUPLE": lambda m, _: m.push(()),
+    "TUPLE1": lambda m, _: m.push(tuple(m.take(1))),
+    "TUPLE2": lambda m, _: m.push(tuple(m.take(2))),
+    "TUPLE3": lambda m, _: m.push(tuple(m.take(3))),
     **dict.fromkeys(("TUPLE", "FROZENSET"), lambda m, _: m.push(tuple(m.since_mark()))),
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda m, _: m.push([])),
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda m, _: _append(m.since_mark(), m.stack[-1])),

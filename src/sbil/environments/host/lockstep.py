@@ -81,9 +81,9 @@ def play(
     first = [s.environment.reset(seed=int(seed))[0] for s, seed in zip(steppers, seeds, strict=True)]
     observations = np.array(first, np.float32)
     _check(layers, observations)
-    choose = _Greedy() if greedy else _Sampled(seeds)
-    tapes = [_Tape(row) for row in observations] if record else []
-    totals = [0.0] * len(first)
+    choose = _greedy if greedy else _Sampled(seeds)
+    seen, done = [[row.copy()] for row in observations], [list[int]() for _ in first]
+    totals, terminal = [0.0] * len(first), [False] * len(first)
     alive, time = np.arange(len(first)), 0
     while len(alive):
         time += 1
@@ -95,29 +95,16 @@ def play(
             observations[row] = observation
             totals[episode] += reward
             if record:
-                tapes[episode].note(observations[row], action, terminated)
+                seen[episode].append(observations[row].copy())
+                done[episode].append(action)
+                terminal[episode] = bool(terminated)
             if terminated or truncated or time >= limit:
                 ended.append(row)
         if ended:
             observations, alive = np.delete(observations, ended, axis=0), np.delete(alive, ended)
-    return np.array(totals, np.float64), [tape.recorded() for tape in tapes]
-
-
-class _Tape:
-    """The record of one episode while it is played."""
-
-    def __init__(self, observation: np.ndarray) -> None:
-        self.seen, self.done, self.terminal = [observation.copy()], list[int](), False
-
-    def note(self, observation: np.ndarray, action: int, terminal: bool) -> None:
-        """Add one step."""
-        self.seen.append(observation.copy())
-        self.done.append(action)
-        self.terminal = bool(terminal)
-
-    def recorded(self) -> Recorded:
-        """The whole episode."""
-        return Recorded(np.array(self.seen), np.array(self.done, np.int32), self.terminal)
+    episodes = zip(seen, done, terminal, strict=True) if record else ()
+    recorded = [Recorded(np.array(shown), np.array(acts, np.int32), over) for shown, acts, over in episodes]
+    return np.array(totals, np.float64), recorded
 
 
 def _check(layers: Layers, observations: np.ndarray) -> None:
@@ -127,12 +114,9 @@ def _check(layers: Layers, observations: np.ndarray) -> None:
         )
 
 
-class _Greedy:
-    """The most probable actions."""
-
-    def __call__(self, logits: np.ndarray, alive: np.ndarray, time: int) -> list[int]:
-        actions: list[int] = logits.argmax(axis=1).tolist()
-        return actions
+def _greedy(logits: np.ndarray, alive: np.ndarray, time: int) -> list[int]:
+    """Return the most probable actions."""
+    return logits.argmax(axis=1).tolist()
 
 
 class _Sampled:
@@ -150,5 +134,4 @@ class _Sampled:
         weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
         sums = weights.cumsum(axis=1)
         thresholds = self._numbers[alive, column] * sums[:, -1]
-        actions: list[int] = (sums[:, :-1] <= thresholds[:, None]).sum(axis=1).tolist()
-        return actions
+        return (sums[:, :-1] <= thresholds[:, None]).sum(axis=1).tolist()

@@ -13,7 +13,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from sbil.environments.base import Recorded
 from sbil.environments.host import lockstep
 from sbil.environments.host.messages import Message, receive, send
 from sbil.errors import UserError
@@ -74,8 +73,5 @@ def _play(unit: Message) -> Message:
     if not recorded:
         return Message({}, [returns])
     columns = [np.concatenate([r.observations for r in recorded]), np.concatenate([r.actions for r in recorded])]
-    return Message({"terminal": [r.terminal for r in recorded]}, [returns, *columns, _lengths(recorded)])
-
-
-def _lengths(recorded: list[Recorded]) -> np.ndarray:
-    return np.array([len(r.actions) for r in recorded], np.int64)
+    lengths = np.array([len(r.actions) for r in recorded], np.int64)
+    return Message({"terminal": [r.terminal for r in recorded]}, [returns, *columns, lengths])
