@@ -218,10 +218,11 @@ def test_implausible_values_are_removed():
 
 
 def test_limits_themselves_are_plausible():
-    for limits in (parameters()[name] for name in series()):
+    for name in series():
+        limits = parameters()[name]
         for value in (limits.low, limits.high, limits.normal):
-            found, _, implausible = understood(f"01:00,{limits.name},{value:g}")
-            assert found.series[limits.name][1][-1] == pytest.approx(value)
+            found, _, implausible = understood(f"01:00,{name},{value:g}")
+            assert found.series[name][1][-1] == pytest.approx(value)
             assert not implausible
 
 
