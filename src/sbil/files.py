@@ -78,9 +78,9 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
     path = Path(path)
     _recover(path)
     if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
+        raise exists_already(path)
     if path.exists() and not path.is_dir():
-        raise UserError(f"{path} is a file, but --out must be a folder; choose another --out.")
+        raise UserError(f"{path} is a file; name a folder to write.")
     _make_parent(path)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent))
     try:
@@ -101,6 +101,11 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     _sync_folder(path.parent)
+
+
+def exists_already(path: Path) -> UserError:
+    """The mistake of naming something that exists."""
+    return UserError(f"{path} exists already; choose another name, or replace it with overwrite=True (--overwrite).")
 
 
 def _recover(path: Path) -> None:

@@ -366,7 +366,7 @@ def test_bad_numbers(capsys, folder, demos):
         (("--trajectories", "99"), "99"),
         (("--held-out", "1.5"), "between 0 and 1"),
         (("--draw-seed", "-1"), "draw_seed"),
-        (("--out", "."), "--out"),
+        (("--out", "."), "name a folder"),
     ):
         assert word in refusal(capsys, "train", "bc", "--data", demos, "--out", out, *words)
     assert "trajectories" in refusal(

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 
 from sbil import files
-from sbil.api.outputs import must_be_free
 from sbil.demonstrations import States, read_observations
 from sbil.errors import UserError
 from sbil.policy import Policy
+from sbil.policy.outputs import must_be_free
 
 OWN = ("row", "action", "energy", "percentile", "unfamiliar")  # the columns that are added here
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads text that begins with these as a formula
@@ -58,7 +58,7 @@ class Decisions:
     def save(self, out: str | Path, overwrite: bool = False) -> None:
         """Write the table as CSV or Parquet. No text in a CSV begins like a formula: spreadsheets run formulas."""
         must_be_a_table(Path(out))
-        must_be_free("--out", Path(out), overwrite)
+        must_be_free(Path(out), overwrite)
         content = io.BytesIO()
         if Path(out).suffix == ".parquet":
             self.frame.write_parquet(content)

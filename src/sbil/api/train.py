@@ -12,7 +12,6 @@ import numpy as np
 from sbil import devices, files
 from sbil.algorithms import settings_of
 from sbil.api.methods import decided_by_methods
-from sbil.api.outputs import folder_must_be_free
 from sbil.api.splitting import Parts, Split
 from sbil.checkpoint import Checkpoint
 from sbil.demonstrations import Demonstrations
@@ -25,6 +24,7 @@ from sbil.evaluation.metrics import METRICS
 from sbil.fitting import Diverged, Recipe, Watch, demonstrations_of, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.card import card, disclosed_shares
+from sbil.policy.outputs import folder_must_be_free
 from sbil.training import Trained
 from sbil.version import MADE_BY
 
@@ -131,7 +131,7 @@ def train(
     """
     split = Split(trajectories, held_out, calibrate, draw_seed)
     if out is not None:
-        folder_must_be_free("--out", Path(out), overwrite, (data, (columns or {}).get("schema")))
+        folder_must_be_free(Path(out), overwrite, (data, (columns or {}).get("schema")))
     steps = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
     recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)
     everything = demonstrations_of(data, columns)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from sbil.cli.options import Printed
+
 if TYPE_CHECKING:
     from sbil.algorithms import Entry
 
@@ -15,14 +17,12 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Printed):
     """List the algorithms, or the settings of one of them."""
 
     name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[ALGORITHM]")] = None
     """The algorithm whose settings to list."""
-    json: bool = False
-    """Print as JSON."""
 
 
 def run(command: Command) -> None:

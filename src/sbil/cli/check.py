@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from sbil.cli.columns import ColumnOptions
+from sbil.cli.options import Printed
 
 if TYPE_CHECKING:
     from sbil.demonstrations import Check, ColumnFacts, EpisodeFacts
@@ -22,13 +23,11 @@ WORDS = {"stops": "[red]stops[/]", "harms": "[yellow]harms[/]", "note": "note"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ColumnOptions):
+class Command(ColumnOptions, Printed):
     """Look through a table before training. Roles of columns that you do not give are guessed."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
-    json: bool = False
-    """Print what was found as JSON."""
 
 
 def run(command: Command) -> None:

@@ -3,10 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from sbil.demonstrations import Demonstrations
+from typing import Any, Literal
 
 SHOWN = 30  # names in a line
 ROLES = (
@@ -45,30 +42,12 @@ class ColumnOptions:
     exclude: Path | None = None
     """A file with the episodes to leave out, one per line, as `sbil view` saves it."""
 
-    def roles(self) -> dict[str, Any]:
-        """Return the given columns by role."""
-        return {role: getattr(self, role) for role in ROLES if getattr(self, role)}
-
     def columns(self) -> dict[str, Any]:
         """What the person said, as keywords of `sbil.read`."""
         from sbil.demonstrations.excluding import listed_in
 
-        given = self.roles()
-        if self.schema:
-            given["schema"] = self.schema
-        if self.exclude:
-            given["exclude"] = listed_in(self.exclude)
-        return given
-
-
-def load(data: str, table: ColumnOptions, schema: Any = None) -> "Demonstrations":
-    """The demonstrations in a file, folder, glob or Minari dataset.
-
-    schema: the schema of a policy, to read the table like the one that the policy was trained on.
-    """
-    from sbil import demonstrations
-
-    return demonstrations.read(data, **{"schema": schema, **table.columns()})
+        given = {name: value for name in (*ROLES, "schema") if (value := getattr(self, name))}
+        return {**given, "exclude": listed_in(self.exclude)} if self.exclude else given
 
 
 def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:

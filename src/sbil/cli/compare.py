@@ -3,9 +3,9 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sbil.cli.columns import ColumnOptions, tell
+from sbil.cli.options import Written, call
 
 EXAMPLES = (
     "sbil compare --data stays.csv --episode stay --time hour --action treatment --algorithms edm,rcal",
@@ -14,7 +14,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ColumnOptions):
+class Command(ColumnOptions, Written):
     """Cross-validate algorithms by episode, and compare them with BC, the most frequent and the previous action."""
 
     data: str
@@ -29,30 +29,25 @@ class Command(ColumnOptions):
     """Seed of the folds and of training."""
     out: Path | None = None
     """Also write the table as JSON to this file."""
-    overwrite: bool = False
-    """Replace that file if it exists."""
-    json: bool = False
-    """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
     """Cross-validate and print."""
     from sbil import files
     from sbil.api.compare import compare
-    from sbil.api.outputs import must_be_free
     from sbil.cli.progress import bar
     from sbil.cli.scores import show_methods
     from sbil.errors import UserError
+    from sbil.policy.outputs import must_be_free
     from sbil.text import counted, over
 
     names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
     if not names:
         raise UserError("--algorithms is empty; name algorithms that `sbil algorithms` lists, separated by commas.")
     if command.out:
-        must_be_free("--out", command.out, command.overwrite, (command.data, command.schema, command.exclude))
-    how: dict[str, Any] = {"folds": command.folds, "seed": command.seed, "updates": command.updates}
+        must_be_free(command.out, command.overwrite, (command.data, command.schema, command.exclude))
     with bar(1, f"{command.folds} folds") as advance:
-        found = compare(command.data, names, columns=command.columns(), watch=advance, **how)
+        found = call(compare, command, algorithms=names, watch=advance)
     if command.out:
         files.write_text(command.out, json.dumps(found.as_json(), indent=2) + "\n")
     if command.json:

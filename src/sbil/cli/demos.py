@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from sbil.cli.columns import ColumnOptions, load
+from sbil.cli.columns import ColumnOptions
+from sbil.cli.options import Written, call
 
 EXAMPLES = (
     "sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz",
@@ -18,8 +19,8 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Collect:
+@dataclass(frozen=True, kw_only=True)
+class Collect(Written):
     """Let a demonstrator play and record what it sees and does."""
 
     env: str
@@ -36,10 +37,6 @@ class Collect:
     """Whether the demonstrator draws its actions (sampled, if it can) or takes the most probable one (greedy)."""
     seed: int = 0
     """Seed of the episodes."""
-    overwrite: bool = False
-    """Replace the file if it exists."""
-    json: bool = False
-    """Print the result as JSON."""
 
 
 @dataclass(frozen=True)
@@ -118,15 +115,10 @@ def bring(command: Import) -> None:
 
 def hand_on(command: Export) -> None:
     """Write the dataset."""
+    from sbil.demonstrations import read
     from sbil.demonstrations.formats.minari import write_minari
 
-    path = write_minari(
-        load(command.data, command),
-        command.minari,
-        folder=command.folder,
-        drop_last=command.drop_last,
-        overwrite=command.overwrite,
-    )
+    path = call(write_minari, command, demonstrations=read(command.data, **command.columns()), name=command.minari)
     print(f"wrote {path}; its rewards are NaN, because none were recorded")
 
 
@@ -134,20 +126,13 @@ def collect(command: Collect) -> None:
     """Let the demonstrator play, and write what it saw and did."""
     from sbil import demonstrations
     from sbil.api.demonstrate import demonstrate
-    from sbil.api.outputs import must_be_free
     from sbil.errors import UserError
+    from sbil.policy.outputs import must_be_free
 
     if command.out.suffix != ".npz" and not command.out.is_dir():
         raise UserError(f"{command.out}: demonstrations are written as NPZ; name the file something.npz.")
-    must_be_free("--out", command.out, command.overwrite)
-    made = demonstrate(
-        command.env,
-        command.trajectories,
-        demonstrator=command.demonstrator,
-        policy=command.policy,
-        mode=command.mode,
-        seed=command.seed,
-    )
+    must_be_free(command.out, command.overwrite)
+    made = call(demonstrate, command, environment=command.env)
     demonstrations.save(made.demonstrations, command.out)
     if command.json:
         print(json.dumps({"file": str(command.out), **made.as_json()}))

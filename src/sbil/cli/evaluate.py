@@ -2,12 +2,10 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING
 
 from sbil.cli.columns import ROLES, ColumnOptions, tell
+from sbil.cli.options import Folder, Printed, call
 
 if TYPE_CHECKING:
     from sbil.api.evaluate import LiveReturns, MatchedDecisions
@@ -20,11 +18,10 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ColumnOptions):
+class Command(ColumnOptions, Printed):
     """Score a finished policy: play it in an environment, or compare it with recorded decisions."""
 
-    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
-    """The policy folder."""
+    policy: Folder
     env: str | None = None
     """Play in this environment: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4, or a gymnasium
     environment with rows of numbers as observations and a list of actions."""
@@ -42,25 +39,21 @@ class Command(ColumnOptions):
     """Seed of the episodes, with --env (default: 0)."""
     sampled: bool = False
     """Draw actions from the policy instead of taking the most probable one, with --env."""
-    json: bool = False
-    """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
     """Score and print."""
     must_fit_together(command)
-    from sbil.api.evaluate import evaluate_decisions, evaluate_live
+    from sbil.api.evaluate import EPISODES, evaluate_decisions, evaluate_live
     from sbil.policy import Policy
 
     policy = Policy.load(command.policy)
     if command.env:
-        given = {"episodes": command.episodes, "seed": command.seed}
-        options: dict[str, Any] = {name: number for name, number in given.items() if number is not None}
-        live = evaluate_live(policy, command.env, sampled=command.sampled, **options)
+        episodes, seed = EPISODES if command.episodes is None else command.episodes, command.seed or 0
+        live = evaluate_live(policy, command.env, episodes=episodes, seed=seed, sampled=command.sampled)
         print(json.dumps(live.as_json()) if command.json else in_words(live))
         return
-    tables = {"training": command.training, "another": command.another}
-    result = evaluate_decisions(policy, command.data, columns=command.columns(), **tables)
+    result = call(evaluate_decisions, command, policy=policy)
     if command.json:
         print(json.dumps(result.as_json()))
     else:

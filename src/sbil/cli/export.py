@@ -3,9 +3,8 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-import tyro
+from sbil.cli.options import Folder, Written
 
 EXAMPLES = (
     "sbil export policy/ --onnx policy.onnx",
@@ -13,18 +12,13 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Written):
     """Write a policy as ONNX: observations in, logits, probabilities and energy out; standardisation is inside."""
 
-    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
-    """The policy folder."""
+    policy: Folder
     onnx: Path
     """The file to write."""
-    overwrite: bool = False
-    """Replace the file if it exists."""
-    json: bool = False
-    """Print the result as JSON."""
 
 
 def run(command: Command) -> None:

@@ -4,6 +4,8 @@ import json
 import platform
 from dataclasses import dataclass
 
+from sbil.cli.options import Printed
+
 EXAMPLES = (
     "sbil info",
     "sbil info --json",
@@ -11,11 +13,8 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Printed):
     """Print versions and devices. No network is used, here or in any other command."""
-
-    json: bool = False
-    """Print as JSON."""
 
 
 def run(command: Command) -> None:

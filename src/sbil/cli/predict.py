@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from sbil.cli.columns import tell_filled
+from sbil.cli.options import Folder, Written, call
 
 if TYPE_CHECKING:
     from sbil.api.predict import Decisions
@@ -19,12 +20,11 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Written):
     """Decide for every row of a table: action, probabilities, energy, and its percentile among the training states."""
 
-    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
-    """The policy folder."""
+    policy: Folder
     data: str
     """The table: CSV or Parquet, one file, a folder or a glob. It needs the columns the policy was trained on."""
     out: Path
@@ -33,22 +33,18 @@ class Command:
     """What to do if a value is missing (default: what was done in training; the means are those of training)."""
     unfamiliar: float = 99.0
     """Flag a state as unfamiliar if its energy is above this percentile of the training states."""
-    overwrite: bool = False
-    """Replace the file if it exists."""
-    json: bool = False
-    """Print the counts as JSON."""
 
 
 def run(command: Command) -> None:
     """Read, decide, write, and count what is unfamiliar."""
-    from sbil.api.outputs import must_be_free
     from sbil.api.predict import must_be_a_table, predict
     from sbil.policy import Policy
+    from sbil.policy.outputs import must_be_free
 
     must_be_a_table(command.out)
-    must_be_free("--out", command.out, command.overwrite, (command.data,))
+    must_be_free(command.out, command.overwrite, (command.data,))
     policy = Policy.load(command.policy)
-    made = predict(policy, command.data, missing=command.missing, unfamiliar=command.unfamiliar)
+    made = call(predict, command, policy=policy, table=command.data)
     made.save(command.out, command.overwrite)
     if command.json:
         print(json.dumps({"out": str(command.out), **made.as_json()}))

@@ -5,6 +5,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from sbil.cli.options import Printed
+
 EXAMPLES = (
     "sbil quickstart",
     "sbil quickstart --out /tmp/first --runs 20 --json",
@@ -12,7 +14,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Printed):
     """Train BC and EDM on CartPole from 1, 3 and 7 thinned demonstrations, 10 runs each, and compare them.
 
     Every run has the paper's full budget: 10,000 updates, then 300 live episodes. You may interrupt it: the same
@@ -27,8 +29,6 @@ class Command:
     """Gradient updates of each run."""
     episodes: int = 300
     """Live episodes of each finished policy."""
-    json: bool = False
-    """Print the table as JSON."""
 
 
 def run(command: Command) -> None:

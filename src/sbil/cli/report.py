@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from sbil.cli.options import Printed, call
+
 EXAMPLES = (
     "sbil report results/ --out report.html",
     "sbil report grid/ more/cell.parquet --out report.html --figures figures/",
@@ -13,8 +15,8 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Printed):
     """Say what results mean: in sentences here, and in one HTML page that needs no server and no network.
 
     The page shows the verdict, charts, every cell and its runs, and the commands that run them again.
@@ -26,8 +28,6 @@ class Command:
     """The page."""
     figures: Path | None = None
     """A folder for figures (PNG, SVG, PDF) and tables (Markdown, LaTeX, CSV)."""
-    json: bool = False
-    """Print the sentences and one row per cell as JSON."""
 
 
 def run(command: Command) -> None:
@@ -35,7 +35,7 @@ def run(command: Command) -> None:
     from sbil.reports.report import report
     from sbil.reports.tables import json_text
 
-    made = report(command.results, command.out, command.figures)
+    made = call(report, command)
     if command.json:
         print(json_text(made.as_json()))
         return

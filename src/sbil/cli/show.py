@@ -2,22 +2,18 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
+from sbil.cli.options import Folder, Printed
 
 EXAMPLES = ("sbil show policy/", "sbil show policy/ --json")
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Printed):
     """Show the network, the columns, the actions, the data and the settings of a policy, and check its folder."""
 
-    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
-    """The policy folder."""
-    json: bool = False
-    """Print it as JSON."""
+    policy: Folder
 
 
 def run(command: Command) -> None:

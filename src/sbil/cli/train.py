@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from sbil.cli.columns import SHOWN, ColumnOptions, tell
+from sbil.cli.options import Written, call
 
 if TYPE_CHECKING:
     from sbil.api.train import TrainingReport
@@ -24,7 +25,7 @@ STANDARDISE = {"auto": None, "yes": True, "no": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ColumnOptions):
+class Command(ColumnOptions, Written):
     """Train a policy on recorded demonstrations and write it to a folder.
 
     An interrupted training goes on where it was when the same command is given again; a choice among settings
@@ -61,40 +62,19 @@ class Command(ColumnOptions):
     calibrate: bool = False
     """Fit a temperature to one half of what is held out, so that probabilities agree with frequencies; the other half
     is scored."""
-    overwrite: bool = False
-    """Replace the policy folder if it exists."""
-    json: bool = False
-    """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
     """Train, save, and say how well the policy agrees with the decisions."""
     from sbil.algorithms import parse_words
-    from sbil.api.outputs import folder_must_be_free
     from sbil.api.train import train
     from sbil.cli.progress import bar
+    from sbil.policy.outputs import folder_must_be_free
 
-    folder_must_be_free("--out", command.out, command.overwrite, (command.data, command.schema, command.exclude))
+    folder_must_be_free(command.out, command.overwrite, (command.data, command.schema, command.exclude))
     with bar(1, command.algorithm) as advance:
-        report = train(
-            command.algorithm,
-            command.data,
-            columns=command.columns(),
-            preset=command.preset,
-            seed=command.seed,
-            updates=command.updates,
-            trajectories=command.trajectories,
-            draw_seed=command.draw_seed,
-            thin=command.thin,
-            thin_offset=command.thin_offset,
-            held_out=command.held_out,
-            calibrate=command.calibrate,
-            standardise=STANDARDISE[command.standardise],
-            out=command.out,
-            overwrite=command.overwrite,
-            watch=advance,
-            **parse_words(command.algorithm, command.set),
-        )
+        settings = parse_words(command.algorithm, command.set)
+        report = call(train, command, standardise=STANDARDISE[command.standardise], watch=advance, **settings)
     if report.resumed_at:
         print(f"resumed at update {report.resumed_at}", file=sys.stderr)
     if command.json:

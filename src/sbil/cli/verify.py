@@ -3,12 +3,10 @@
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import tyro
+from typing import TYPE_CHECKING
 
 from sbil.cli.columns import ColumnOptions
+from sbil.cli.options import Folder, Printed, call
 
 if TYPE_CHECKING:
     from sbil.api.verify import Verification
@@ -20,20 +18,17 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ColumnOptions):
+class Command(ColumnOptions, Printed):
     """Train a policy again from its data, with the settings in its folder, and compare the two.
 
     On one machine, with the same versions, they are the same byte for byte. On another they may differ: then it says
     what differs and how far apart the decisions are, and the exit status is 1.
     """
 
-    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
-    """The policy folder."""
+    policy: Folder
     data: str
     """The data that `sbil train` was given: all of it, also if a part was held out. Give --exclude and --schema again
     if they were given then."""
-    json: bool = False
-    """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
@@ -42,7 +37,7 @@ def run(command: Command) -> None:
     from sbil.cli.progress import bar
 
     with bar(1, f"{command.policy} again") as advance:
-        found = verify(command.policy, command.data, columns=command.columns(), watch=advance)
+        found = call(verify, command, watch=advance)
     print(json.dumps(found.as_json(), allow_nan=False) if command.json else in_words(found))
     if not found.same:
         sys.exit(1)

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from sbil.cli.columns import ColumnOptions
+from sbil.cli.options import Written, call
 
 EXAMPLES = (
     "sbil view demos.npz --out view.html",
@@ -17,7 +18,7 @@ EXAMPLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(ColumnOptions):
+class Command(ColumnOptions, Written):
     """Look at episodes: values and decisions over time, in one HTML page that needs no server and no network.
 
     The page finds, sorts and flags episodes, and saves the flagged ones as a list to exclude. It holds recorded values.
@@ -32,10 +33,6 @@ class Command(ColumnOptions):
     policy."""
     episodes: int = 200
     """The largest number of episodes in the page. If there are more, evenly spaced ones are taken."""
-    overwrite: bool = False
-    """Replace the page if it exists."""
-    json: bool = False
-    """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
@@ -43,14 +40,7 @@ def run(command: Command) -> None:
     from sbil.reports.episodes import PRIVACY
     from sbil.reports.view import view
 
-    made = view(
-        command.data,
-        command.out,
-        policy=command.policy,
-        episodes=command.episodes,
-        overwrite=command.overwrite,
-        columns=command.columns(),
-    )
+    made = call(view, command)
     if command.json:
         print(json.dumps(made.as_json()))
         return

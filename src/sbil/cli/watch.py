@@ -3,9 +3,9 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import tyro
+from sbil.cli.options import Folder, Written, call
 
 if TYPE_CHECKING:
     from sbil.rendering import Film
@@ -16,12 +16,11 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Command:
+@dataclass(frozen=True, kw_only=True)
+class Command(Written):
     """Film one episode of a policy beside one of its demonstrator, both from the same start."""
 
-    policy: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY")]
-    """The policy folder."""
+    policy: Folder
     env: str
     """The environment to play in, for instance CartPole-v1."""
     out: Path
@@ -36,31 +35,25 @@ class Command:
     """Draw actions from the policies instead of taking the most probable one."""
     seconds: float = 20.0
     """The longest that the film may last; episodes that take longer are shown faster."""
-    overwrite: bool = False
-    """Replace the file if it exists."""
-    json: bool = False
-    """Print the result as JSON."""
 
 
 def run(command: Command) -> None:
     """Play, film, write and say what is to be seen."""
-    must_be_free(command.out, command.overwrite)
     from sbil import files, rendering
     from sbil.cli.progress import bar
+    from sbil.errors import UserError
     from sbil.policy import Policy
+    from sbil.policy.outputs import must_be_free
 
+    must_be_free(command.out, command.overwrite)
+    if command.out.suffix.lower() != ".gif":
+        raise UserError(f"{command.out}: films are written as GIF; name the file something.gif.")
+    if not command.out.parent.is_dir():
+        raise UserError(f"{command.out.parent}: there is no such folder; make it, or choose another.")
     with bar(1, "film") as progress:
-        film = rendering.watch(
-            Policy.load(command.policy),
-            command.env,
-            name=command.policy.resolve().name,
-            against=command.against,
-            alone=command.alone,
-            greedy=not command.sampled,
-            seed=command.seed,
-            seconds=command.seconds,
-            progress=progress,
-        )
+        policy, name = Policy.load(command.policy), command.policy.resolve().name
+        who: dict[str, Any] = {"policy": policy, "environment": command.env, "name": name}
+        film = call(rendering.watch, command, **who, greedy=not command.sampled, progress=progress)
     files.write_bytes(command.out, film.content)
     if command.json:
         print(json.dumps({"file": str(command.out), **facts(film)}))
@@ -74,20 +67,6 @@ def run(command: Command) -> None:
     if len(film.players) == 1 and not command.alone:
         print(f"  no demonstrator of {film.environment} ships, so the policy is alone")
     print("  one episode shows how a policy plays, not how good it is; sbil evaluate says that")
-
-
-def must_be_free(out: Path, overwrite: bool) -> None:
-    """Refuse a file that cannot be written, before anything is loaded."""
-    from sbil.errors import UserError
-
-    if out.is_dir():
-        raise UserError(f"{out} is a folder; name a file.")
-    if out.suffix.lower() != ".gif":
-        raise UserError(f"{out}: films are written as GIF; name the file something.gif.")
-    if not out.parent.is_dir():
-        raise UserError(f"{out.parent}: there is no such folder; make it, or choose another --out.")
-    if out.exists() and not overwrite:
-        raise UserError(f"{out} exists already; choose another --out, or replace it with --overwrite.")
 
 
 def facts(film: "Film") -> dict[str, Any]:

@@ -20,6 +20,7 @@ from sbil import files
 from sbil.errors import UserError
 from sbil.networks import MLP, ConvNet, Dense, Kernel
 from sbil.policy import folder
+from sbil.policy.outputs import must_be_free
 from sbil.policy.policy import Policy
 from sbil.version import __version__
 
@@ -37,13 +38,7 @@ INPUT = "observation"
 
 def export(policy: Policy, path: Path, overwrite: bool = False) -> None:
     """Write the policy to the file `path`: the whole file, or nothing."""
-    path = Path(path)
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; name a file to write the policy to.")
-    if folder.is_part(path):
-        raise UserError(f"{path} is part of the policy in {path.parent} and is not replaced; choose another file.")
-    if path.exists() and not overwrite:
-        raise UserError(f"{path} exists already; choose another file, or replace it with --overwrite.")
+    must_be_free(path, overwrite)
     files.write_bytes(path, as_bytes(policy))
 
 

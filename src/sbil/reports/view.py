@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from sbil import files
-from sbil.api.outputs import must_be_free
 from sbil.demonstrations import Demonstrations, read
 from sbil.errors import UserError
 from sbil.policy import Policy
+from sbil.policy.outputs import must_be_free
 from sbil.reports.episodes import episodes_page
 
 
@@ -51,7 +51,7 @@ def view(
     out = Path(out)
     if episodes < 1:
         raise UserError(f"episodes must be a whole number from 1. Got {episodes}.")
-    must_be_free("--out", out, overwrite, (data,))
+    must_be_free(out, overwrite, (data,))
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{out}: the page is written as HTML; name the file something.html.")
     policy = policy if isinstance(policy, Policy | None) else Policy.load(policy)

@@ -1,0 +1,37 @@
+"""What several commands share: options, and the way from options to keywords of the library."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+Result = TypeVar("Result")
+
+Folder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="POLICY", help="The policy folder.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """A command that prints its result."""
+
+    json: bool = False
+    """Print the result as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written(Printed):
+    """A command that writes a file or a folder."""
+
+    overwrite: bool = False
+    """Replace what is there already."""
+
+
+def call(function: Callable[..., Result], command: Any, **more: Any) -> Result:
+    """Call a library function with the options of a command that have the names of its keywords, and with more."""
+    names = signature(function).parameters.keys() - more.keys()
+    if "columns" in names:
+        more["columns"] = command.columns()
+    return function(**{name: value for name, value in vars(command).items() if name in names}, **more)
