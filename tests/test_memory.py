@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from sbil.evaluation.agreement import Agreement
-from sbil.evaluation.matching import Decided, intervals
+from sbil.evaluation.decided import Decided
+from sbil.evaluation.matching import intervals
 
 COLUMNS = 20
 ROWS = 1_000_000

@@ -130,9 +130,12 @@ def _programs(
     algorithm: str, spec: Spec, candidates: Sequence[Any], dataset: Dataset, jobs: list[Job]
 ) -> Iterator[list[Job]]:
     """Yield the jobs that are trained together: jobs with settings of one kind, as many as suit the device."""
-    room = room_for(algorithms.get(algorithm).make, spec, candidates[0], dataset)
+    suited = MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS
+    most = min(suited, room_for(algorithms.get(algorithm).make, spec, candidates[0], dataset))
     for kind in alike([candidates[job.candidate] for job in jobs]):
-        yield from _groups([jobs[place] for place in kind], room)
+        size = -(-len(kind) // -(-len(kind) // most))  # only the last program may be smaller
+        for start in range(0, len(kind), size):
+            yield [jobs[place] for place in kind[start : start + size]]
 
 
 def _train_and_judge(
@@ -183,13 +186,6 @@ def _usable(algorithm: str, dataset: Dataset, part: Fold) -> bool:
     except UserError:
         return False
     return True
-
-
-def _groups(jobs: list[Job], most: int) -> list[list[Job]]:
-    """Split the jobs into programs of the size that suits the device; only the last may be smaller."""
-    most = min(MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS, most)
-    size = -(-len(jobs) // -(-len(jobs) // most))
-    return [jobs[start : start + size] for start in range(0, len(jobs), size)]
 
 
 @jax.jit

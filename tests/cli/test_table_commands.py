@@ -161,7 +161,7 @@ def test_a_policy_is_trained_again_from_its_table(table, folder, policy, capsys)
     run(*words)
     assert "the same policy, byte for byte" in capsys.readouterr().out
     before = {path.name: path.read_bytes() for path in policy.iterdir()}
-    assert "as --exclude" in refusal(capsys, *words[:4])
+    assert "exclude (--exclude)" in refusal(capsys, *words[:4])
     stranger = written(folder / "more.csv", rows(shift=1))
     assert "is not what" in refusal(capsys, "verify", policy, "--data", stranger, *words[4:])
     assert {path.name: path.read_bytes() for path in policy.iterdir()} == before

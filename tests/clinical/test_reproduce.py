@@ -23,7 +23,8 @@ from sbil.cli import main
 from sbil.cli.reproduce import Command
 from sbil.clinical import datasets, icu_sepsis
 from sbil.clinical.datasets import ON_STATES
-from sbil.evaluation.matching import METRICS, Decided
+from sbil.evaluation.decided import Decided
+from sbil.evaluation.matching import METRICS
 from sbil.experiments import TableTask
 from sbil.experiments.methods import BASELINES
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS

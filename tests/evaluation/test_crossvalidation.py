@@ -10,7 +10,8 @@ from sbil.errors import UserError
 from sbil.evaluation import crossvalidation
 from sbil.evaluation.baselines import Baselines
 from sbil.evaluation.crossvalidation import cross_validate
-from sbil.evaluation.matching import Decided, decided, differences
+from sbil.evaluation.decided import Decided, decided
+from sbil.evaluation.matching import differences
 from sbil.fitting import fit
 
 TINY = {"bc": {"hidden": (8,), "batch": 8}}

@@ -13,6 +13,7 @@ import probes
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.evaluation import familiarity as module
+from sbil.evaluation.decided import Decided
 from sbil.evaluation.familiarity import (
     SHARES,
     Coverage,
@@ -25,7 +26,6 @@ from sbil.evaluation.familiarity import (
     sentence,
     shifted,
 )
-from sbil.evaluation.matching import Decided
 from sbil.policy import Policy
 from sbil.statistics import TAILS, Interval
 

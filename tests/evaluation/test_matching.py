@@ -15,7 +15,8 @@ from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.evaluation import decided as deciding
 from sbil.evaluation.agreement import Agreement
-from sbil.evaluation.matching import METRICS, Decided, confusion, decided, differences, intervals, per_action, scores
+from sbil.evaluation.decided import Decided, decided
+from sbil.evaluation.matching import METRICS, confusion, differences, intervals, per_action, scores
 from sbil.policy import Policy, Standardisation
 
 

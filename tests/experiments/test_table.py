@@ -17,7 +17,8 @@ from sbil.clinical.physionet2012 import extract
 from sbil.dataset import make_dataset, standardisation_of
 from sbil.demonstrations import Demonstrations, Trajectory, read
 from sbil.errors import UserError
-from sbil.evaluation.matching import METRICS, decided, scores
+from sbil.evaluation.decided import decided
+from sbil.evaluation.matching import METRICS, scores
 from sbil.experiments import Process, TableTask
 from sbil.experiments.earlier import _mark_of, path_of
 from sbil.experiments.methods import BASELINES

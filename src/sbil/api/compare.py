@@ -8,7 +8,7 @@ from sbil import algorithms as known
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation.crossvalidation import cross_validate
-from sbil.evaluation.decided import Decided, Resampled
+from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.matching import MethodScores, scores_of_methods
 from sbil.fitting import Watch, demonstrations_of
 
@@ -25,18 +25,13 @@ class Comparison:
     decided: Mapping[str, Decided]
     compared: tuple[MethodScores, ...]
 
-    @property
-    def resampled(self) -> Resampled:
-        """What the intervals are over."""
-        return Resampled.of(self.data)
-
     def as_json(self) -> dict[str, Any]:
         """The table as plain values."""
         return {
             "episodes": len(self.data),
             "decisions": self.data.steps,
             "folds": self.folds,
-            "resampled": self.resampled.as_json(),
+            "resampled": resampled(self.data),
             "compared": [row.as_json() for row in self.compared],
         }
 
@@ -67,6 +62,6 @@ def compare(
     for name in algorithms:
         known.get(name)
     demonstrations = demonstrations_of(data, columns)
-    how: dict[str, Any] = {"folds": folds, "seed": seed, "updates": updates, "settings": settings, "watch": watch}
-    found = cross_validate(algorithms, demonstrations, **how)
+    how: dict[str, Any] = {"settings": settings, "updates": updates, "watch": watch}
+    found = cross_validate(algorithms, demonstrations, folds=folds, seed=seed, **how)
     return Comparison(demonstrations, folds, found, scores_of_methods(found))

@@ -58,7 +58,7 @@ def demonstrate(
     if isinstance(environment, str):
         environment = environments.get(environment)
     if policy is not None and demonstrator is not None:
-        raise UserError("--policy and --demonstrator both say who demonstrates; give one of them.")
+        raise UserError("policy and demonstrator (--policy, --demonstrator) both say who plays; give one of them.")
     if mode not in (None, *MODES):
         raise unknown("mode", mode, MODES)
     if policy is None:
@@ -75,7 +75,7 @@ def _shipped(environment: str, name: str | None, mode: str | None) -> tuple[str,
     """Return (name, mode) of a shipped demonstrator; refuse any other."""
     shipped = environments.returns().get(environment, {}).get("demonstrators", {})
     if not shipped:
-        raise UserError(f"no demonstrator ships for {environment}; name one of your own with --policy FOLDER.")
+        raise UserError(f"no demonstrator ships for {environment}; give one of your own as policy (--policy FOLDER).")
     name = name or ("ppo" if "ppo" in shipped else next(iter(shipped)))
     mode = mode or ("sampled" if "sampled" in shipped.get(name, ()) else "greedy")
     environments.scale(environment, name, mode)  # refuses one that is not there

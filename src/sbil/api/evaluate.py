@@ -16,7 +16,7 @@ from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError
 from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.calibration import reliability
-from sbil.evaluation.decided import Decided, Resampled
+from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.familiarity import Familiarity, familiarity
 from sbil.evaluation.live import Policies, call, play
 from sbil.evaluation.matching import MethodScores, confusion, per_action, scores_of_methods
@@ -82,11 +82,6 @@ class MatchedDecisions:
     notes: tuple[str, ...]
     familiarity: Familiarity | None
 
-    @property
-    def resampled(self) -> Resampled:
-        """What the intervals are over."""
-        return Resampled.of(self.data)
-
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values; what is not a number is None."""
         rows = zip(self.data.action_names, per_action(self.decided), strict=True)
@@ -94,7 +89,7 @@ class MatchedDecisions:
             **self.agreement._asdict(),
             "compared": [row.as_json() for row in self.compared],
             "notes": list(self.notes),
-            "resampled": self.resampled.as_json(),
+            "resampled": resampled(self.data),
             "familiarity": self.familiarity.as_json() if self.familiarity else None,
             "actions": [{"action": name, **_plain(row._asdict())} for name, row in rows],
             "confusion": confusion(self.decided).tolist(),

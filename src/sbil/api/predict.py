@@ -70,7 +70,7 @@ class Decisions:
 def must_be_a_table(out: Path) -> None:
     """Refuse a file that is neither CSV nor Parquet."""
     if out.suffix not in SUFFIXES:
-        raise UserError(f"--out {out}: the table is written as .csv or .parquet; name such a file.")
+        raise UserError(f"{out}: the table is written as .csv or .parquet; name such a file.")
 
 
 def predict(

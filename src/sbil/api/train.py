@@ -18,7 +18,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.calibration import calibrated
-from sbil.evaluation.decided import Resampled, decided
+from sbil.evaluation.decided import decided, resampled
 from sbil.evaluation.matching import MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
 from sbil.fitting import Diverged, Recipe, Watch, demonstrations_of, fingerprint, follow
@@ -87,7 +87,7 @@ class TrainingReport:
         if self.held_out:
             found["held_out"] |= {
                 "episodes": len(self.held_out),
-                "resampled": Resampled.of(self.held_out).as_json(),
+                "resampled": resampled(self.held_out),
             }
         return found
 

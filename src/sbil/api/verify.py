@@ -60,14 +60,8 @@ class Verification:
 
     def as_json(self) -> dict[str, Any]:
         """The comparison as plain values."""
-        return {
-            "same": self.same,
-            "differs": list(self.differs),
-            "decisions": self.decisions,
-            "other_choices": self.other_choices,
-            "largest_difference": self.largest_difference,
-            "changed": {name: list(pair) for name, pair in self.changed.items()},
-        }
+        facts = {name: value for name, value in vars(self).items() if name != "training"}
+        return {"same": self.same, **facts, "differs": list(self.differs)}
 
 
 def verify(
@@ -108,7 +102,7 @@ def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> 
     facts, source = policy.provenance["data"], policy.provenance["data"].get("provenance")
     excluded = isinstance(source, dict) and source.get("excluded episodes")
     if excluded and not columns.get("exclude") and not isinstance(data, Demonstrations):
-        raise UserError(f"{name} was trained with some episodes excluded; give the same list as --exclude.")
+        raise UserError(f"{name} was trained with some episodes excluded; give the same list as exclude (--exclude).")
     everything = as_trained_on(_without_means(policy), data, columns)
     must_match(policy, everything)
     whole, part = fingerprint(everything), facts.get("sha256")
@@ -119,8 +113,8 @@ def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> 
     shown = data if isinstance(data, str | Path) else "this"
     if whole != facts.get("sha256_of_all", part):
         raise UserError(
-            f"{shown} is not what {name} was trained on (the hash of the decisions differs); give what `sbil train` "
-            "was given: the whole of it, and --exclude and --schema if they were given."
+            f"{shown} is not what {name} was trained on (the hash of the decisions differs); give all that was given "
+            "for training, and exclude and schema (--exclude, --schema) if they were given then."
         )
     parts = split.parts(everything)
     if fingerprint(parts.training) != part:

@@ -30,15 +30,16 @@ def run(command: Command) -> None:
     from sbil import algorithms
 
     entries = {command.name: algorithms.get(command.name)} if command.name else algorithms.ALGORITHMS
+    found = {name: as_json(entry) for name, entry in entries.items()}
     if command.json:
-        print(json.dumps({name: as_json(entry) for name, entry in entries.items()}))
+        print(json.dumps(found))
         return
-    for name, entry in entries.items():
-        show(name, entry)
+    for name, described in found.items():
+        show(name, described)
         if command.name:
-            show_settings(entry)
+            show_settings(described)
         else:
-            print("  defaults: " + written(changes(entry, None)))
+            print("  defaults: " + written({one["name"]: one["default"] for one in described["settings"]}))
     if not command.name:
         print(
             "\npairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes."
@@ -47,19 +48,12 @@ def run(command: Command) -> None:
         print("next: sbil algorithms NAME for its settings and their defaults")
 
 
-def changes(entry: "Entry", preset: str | None) -> dict[str, Any]:
-    """The settings that a preset changes; all settings of the default without one."""
-    from sbil.algorithms import settings_of
-
-    default = settings_of(entry.presets["default"])
-    if preset is None:
-        return default
-    return {name: value for name, value in settings_of(entry.presets[preset]).items() if value != default[name]}
-
-
 def as_json(entry: "Entry") -> dict[str, Any]:
     """An algorithm as plain values; a preset is what it changes."""
-    default = changes(entry, None)
+    from sbil.algorithms import settings_of
+
+    presets = {name: settings_of(config) for name, config in entry.presets.items()}
+    default = presets["default"]
     settings = [
         {"name": f.name, "default": default[f.name], "meaning": f.metadata["meaning"], "symbol": f.metadata["symbol"]}
         for f in fields(entry.config)
@@ -68,29 +62,31 @@ def as_json(entry: "Entry") -> dict[str, Any]:
         "needs": entry.needs,
         "uses_states": entry.uses_states,
         "reference": entry.reference,
-        "updates": {name: entry.budget(name) for name in entry.presets},
-        "presets": {name: changes(entry, name) for name in entry.presets},
+        "updates": {name: entry.budget(name) for name in presets},
+        "presets": {
+            preset: {name: value for name, value in settings.items() if value != default[name]}
+            for preset, settings in presets.items()
+        },
         "settings": settings,
     }
 
 
-def show(name: str, entry: "Entry") -> None:
+def show(name: str, described: dict[str, Any]) -> None:
     """What an algorithm needs, and its presets."""
     from sbil.text import counted
 
-    needs = entry.needs + (", and uses states without decisions" if entry.uses_states else "")
-    budgets = ", ".join(f"{preset} ({counted(entry.budget(preset), 'update')})" for preset in entry.presets)
-    print(f"{name}: needs {needs}; {entry.reference}\n  presets: {budgets}")
+    needs = described["needs"] + (", and uses states without decisions" if described["uses_states"] else "")
+    budgets = ", ".join(f"{preset} ({counted(updates, 'update')})" for preset, updates in described["updates"].items())
+    print(f"{name}: needs {needs}; {described['reference']}\n  presets: {budgets}")
 
 
-def show_settings(entry: "Entry") -> None:
+def show_settings(described: dict[str, Any]) -> None:
     """One line per setting, and one per preset that changes some."""
-    default = changes(entry, None)
-    for field in fields(entry.config):
-        symbol = f" ({field.metadata['symbol']})" if field.metadata["symbol"] else ""
-        print(f"  {field.name:20} {default[field.name]!s:10} {field.metadata['meaning']}{symbol}")
-    for preset in entry.presets:
-        if changed := changes(entry, preset):
+    for one in described["settings"]:
+        symbol = f" ({one['symbol']})" if one["symbol"] else ""
+        print(f"  {one['name']:20} {one['default']!s:10} {one['meaning']}{symbol}")
+    for preset, changed in described["presets"].items():
+        if changed:
             print(f"  --preset {preset}: {written(changed)}")
 
 

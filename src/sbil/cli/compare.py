@@ -38,6 +38,7 @@ def run(command: Command) -> None:
     from sbil.cli.progress import bar
     from sbil.cli.scores import show_methods
     from sbil.errors import UserError
+    from sbil.evaluation.decided import resampled
     from sbil.policy.outputs import must_be_free
     from sbil.text import counted, over
 
@@ -56,4 +57,4 @@ def run(command: Command) -> None:
     data = found.data
     tell(data.observation_names, data.provenance)
     sizes = f"{counted(data.steps, 'decision')} of {counted(len(data), data.words[0])}"
-    show_methods(found.compared, f"{sizes}, each held out once [{over(found.resampled.as_json())}]")
+    show_methods(found.compared, f"{sizes}, each held out once [{over(resampled(data))}]")

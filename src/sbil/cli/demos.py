@@ -81,14 +81,15 @@ Command = (
 
 def run(command: Collect | Import | Export | None) -> None:
     """Collect and write, import, export, or list the demonstrators."""
-    if isinstance(command, Collect):
-        collect(command)
-    elif isinstance(command, Import):
-        bring(command)
-    elif isinstance(command, Export):
-        hand_on(command)
-    else:
-        listed()
+    match command:
+        case Collect():
+            collect(command)
+        case Import():
+            bring(command)
+        case Export():
+            hand_on(command)
+        case None:
+            listed()
 
 
 def listed() -> None:

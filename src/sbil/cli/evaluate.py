@@ -90,6 +90,7 @@ def in_words(result: "LiveReturns") -> str:
 def show(result: "MatchedDecisions", trained: bool) -> None:
     """The notes, the agreement in a line, and the tables; trained: whether the training data were given."""
     from sbil.cli import scores
+    from sbil.evaluation.decided import resampled
     from sbil.text import counted, over
 
     data, agreement = result.data, result.agreement
@@ -100,7 +101,7 @@ def show(result: "MatchedDecisions", trained: bool) -> None:
         f"{agreement.accuracy:.1%} agreement on {counted(agreement.steps, 'recorded decision')}, log-loss "
         f"{agreement.log_loss:.3f} (the most frequent action: {agreement.majority_accuracy:.1%})"
     )
-    intervals = over(result.resampled.as_json())
+    intervals = over(resampled(data))
     scores.show_methods(result.compared, f"{counted(len(data), data.words[0])} [{intervals}]")
     scores.show_actions(result.decided, data.action_names)
     if result.familiarity:

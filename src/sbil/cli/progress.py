@@ -122,8 +122,7 @@ class Board:
         columns = list(dict.fromkeys((cell.size, cell.unlabelled) for cell in self.cells))
         room = max(console.height - 8, 4)
         # If not all rows fit, those that run come first, then those that wait.
-        order = sorted(rows, key=lambda row: (not self._any(rows[row], self.running), self._all_done(rows[row])))
-        kept = set(order[:room])
+        kept = set(sorted(rows, key=lambda row: self._urgency(rows[row]))[:room])
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("setting")
         table.add_column("method")
@@ -142,11 +141,8 @@ class Board:
             return Text(f"{self.scores[cell]:.3f}", style="green")
         return Text(f"{self.running[cell]:.0%}", style="cyan") if cell in self.running else Text("·", style="dim")
 
-    def _any(self, cells: "Sequence[Cell]", among: "dict[Cell, float]") -> bool:
-        return any(cell in among for cell in cells)
-
-    def _all_done(self, cells: "Sequence[Cell]") -> bool:
-        return all(cell in self.scores for cell in cells)
+    def _urgency(self, cells: "Sequence[Cell]") -> tuple[bool, bool]:
+        return self.running.keys().isdisjoint(cells), self.scores.keys() >= {*cells}
 
 
 def _heading(size: int, unlabelled: int) -> str:

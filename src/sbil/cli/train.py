@@ -86,7 +86,7 @@ def run(command: Command) -> None:
 def show(command: Command, report: "TrainingReport") -> None:
     """Say what was written, what was chosen and how well it agrees."""
     from sbil.cli.scores import show_methods
-    from sbil.evaluation.decided import Resampled
+    from sbil.evaluation.decided import resampled
     from sbil.text import counted, over
 
     policy, trained = report.policy, report.trained
@@ -103,7 +103,7 @@ def show(command: Command, report: "TrainingReport") -> None:
         likewise = "; bc's too" if command.algorithm != "bc" else ""
         print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out{likewise}")
     if report.held_out:
-        intervals = over(Resampled.of(report.held_out).as_json())
+        intervals = over(resampled(report.held_out))
         episodes = counted(len(report.held_out), "episode")
         show_methods(report.compared, f"Held-out decisions of {episodes} [{intervals}]")
     where = "--data later.csv" if policy.schema else "--env NAME, or --data held_out.npz"

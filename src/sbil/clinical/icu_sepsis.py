@@ -30,7 +30,7 @@ from sbil.environments.icu_sepsis import (
 from sbil.environments.icu_sepsis import ENVIRONMENT as ICU_SEPSIS
 from sbil.evaluation import Policies, call, play
 from sbil.evaluation.baselines import PREVIOUS
-from sbil.evaluation.matching import Decided
+from sbil.evaluation.decided import Decided
 from sbil.experiments import Process
 from sbil.keys import named
 from sbil.networks import MLP, Dense

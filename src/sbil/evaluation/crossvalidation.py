@@ -18,11 +18,9 @@ def cross_validate(
     *,
     folds: int = 5,
     seed: int = 0,
-    preset: str = "default",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-    updates: int | None = None,
-    standardise: bool | None = None,
     watch: Watch | None = None,
+    **how: Any,
 ) -> dict[str, Decided]:
     """Return what the baselines, BC and `learners` predict for every decision while its episode (or group) is held out.
 
@@ -31,7 +29,7 @@ def cross_validate(
 
     learners: names of algorithms; BC is always one of them.
     settings: changes to the preset by algorithm, such as {"edm": {"noise": 0.1}}.
-    updates, standardise: as for `sbil.fit`.
+    how: keywords of `sbil.fit` for all of them, such as updates.
     """
     learners, settings = tuple(dict.fromkeys(["bc", *learners])), settings or {}
     strange = sorted(set(settings) - set(learners))
@@ -48,8 +46,8 @@ def cross_validate(
         for place, name in enumerate(learners):
             if watch:
                 watch((number + place / len(learners)) / folds, f"{name}, fold {number + 1} of {folds}")
-            how: dict[str, Any] = {"seed": seed, "preset": preset, "updates": updates, "standardise": standardise}
-            judged[name] = decided(fit(name, training, pad=True, **how, **settings.get(name, {})), held_out)
+            policy = fit(name, training, seed=seed, pad=True, **how, **settings.get(name, {}))
+            judged[name] = decided(policy, held_out)
         rows = np.isin(steps.trajectory, part)
         fold[rows] = number
         for name, one in judged.items():

@@ -1,7 +1,6 @@
 """The probabilities that a policy or a baseline gives recorded decisions; every metric is computed from them."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,22 +66,10 @@ def units(demonstrations: Demonstrations, trajectories: np.ndarray) -> np.ndarra
     return trajectories if demonstrations.groups is None else demonstrations.groups[trajectories]
 
 
-@dataclass(frozen=True)
-class Resampled:
-    """What the intervals are over: the unit that is resampled whole, and how many of them there are."""
-
-    unit: str
-    count: int
-
-    @classmethod
-    def of(cls, demonstrations: Demonstrations) -> "Resampled":
-        """The episodes of demonstrations, or their groups."""
-        groups = demonstrations.groups
-        return cls(demonstrations.unit, len(demonstrations if groups is None else set(groups.tolist())))
-
-    def as_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
+def resampled(demonstrations: Demonstrations) -> dict[str, Any]:
+    """What intervals are over: the unit that is resampled whole (an episode, or a group), and how many there are."""
+    groups = demonstrations.groups
+    return {"unit": demonstrations.unit, "count": len(demonstrations if groups is None else set(groups.tolist()))}
 
 
 def softmax(logits: np.ndarray, temperature: float = 1.0) -> np.ndarray:

@@ -102,16 +102,16 @@ class Familiarity(NamedTuple):
             for name, curve in coverage.accuracy.items()
         }
         return {
-            "coverage": {"accuracy": curves, **_plain(area=coverage.area, differences=coverage.differences)},
-            "detection": {kind: _plain(**found._asdict()) for kind, found in self.detection.items()},
+            "coverage": {**_plain(coverage._replace(accuracy={})), "accuracy": curves},
+            "detection": {kind: _plain(found) for kind, found in self.detection.items()},
             "sentence": self.sentence,
             "notes": list(self.notes),
         }
 
 
-def _plain(**intervals: Mapping[str, Interval]) -> dict[str, Any]:
+def _plain(found: Coverage | Detection) -> dict[str, Any]:
     """Intervals by measure, as plain values."""
-    return {name: {measure: found.as_json() for measure, found in each.items()} for name, each in intervals.items()}
+    return {part: {name: each.as_json() for name, each in by.items()} for part, by in found._asdict().items()}
 
 
 def familiarity(
@@ -137,19 +137,17 @@ def familiarity(
     known = None if training is None else states
     inside = measures(policy, rows, known)
     rng = np.random.default_rng(seed)
+    how: dict[str, Any] = {"resamples": resamples, "seed": seed}
     detected: dict[str, Detection] = {}
     for kind in get_args(Kind):
         outside = measures(policy, shifted(rows, kind, rng, states), known)
-        detected[kind] = detection(inside, outside, made.episodes, resamples=resamples, seed=seed)
+        detected[kind] = detection(inside, outside, made.episodes, **how)
     if another is not None:
         rest = np.asarray(another)[_some(len(another), MOST_DECISIONS, seed)]
-        own = np.arange(len(rest))
-        detected["another"] = detection(
-            inside, measures(policy, rest, known), made.episodes, own, resamples=resamples, seed=seed
-        )
-    covered = coverage(made, inside, resamples=resamples, seed=seed)
-    notes = tuple(_notes(held_out, training))
-    return Familiarity(covered, detected, sentence(covered, detected), notes)
+        outside = measures(policy, rest, known)
+        detected["another"] = detection(inside, outside, made.episodes, np.arange(len(rest)), **how)
+    covered = coverage(made, inside, **how)
+    return Familiarity(covered, detected, sentence(covered, detected), tuple(_notes(held_out, training)))
 
 
 def measures(policy: Policy, observations: np.ndarray, states: States | None = None) -> dict[str, np.ndarray]:
@@ -201,10 +199,9 @@ def detection(
     unit, count = numbered(episodes)
     names = list(inside)
     other, others = (unit, 0) if outside_episodes is None else numbered(outside_episodes)
-    units, positive = np.concatenate([unit, other + (count if others else 0)]), np.arange(len(unit) + len(other))
-    rankings = [
-        Ranking.of(np.concatenate([inside[name], outside[name]]), positive < len(unit), units) for name in names
-    ]
+    units = np.concatenate([unit, other + (count if others else 0)])
+    positive = np.arange(len(units)) < len(unit)
+    rankings = [Ranking.of(np.concatenate([inside[name], outside[name]]), positive, units) for name in names]
 
     def areas(weights: np.ndarray) -> np.ndarray:
         return np.array([ranking.areas(weights).roc for ranking in rankings])
@@ -228,9 +225,8 @@ def coverage(decided: Decided, measures: Measures, *, resamples: int = 1000, see
     names, rows = list(measures), len(unit)
     curves = [_Curve.of(measures[name], decided.right, unit) for name in names]
     resamples = affordable(resamples, rows, 2 * len(names))
-    parts = [
-        np.array([curve.under(weights) for curve in curves]) for weights in unit_counts(count, resamples, rows, seed)
-    ]
+    blocks = unit_counts(count, resamples, rows, seed)
+    parts = [np.array([curve.under(weights) for curve in curves]) for weights in blocks]
     resampled = np.concatenate(parts, axis=1)  # [measures, resamples, shares and area]
     whole = np.array([curve.under(np.ones((1, count)))[0] for curve in curves])
     accuracy = {
@@ -242,19 +238,14 @@ def coverage(decided: Decided, measures: Measures, *, resamples: int = 1000, see
 
 def sentence(coverage: Coverage, detection: Mapping[str, Detection]) -> str:
     """Say what the numbers mean for the energy; a difference counts if its 95 % interval excludes 0."""
-    found = {
-        (rival, WORDS[kind]): difference
-        for kind, detected in detection.items()
-        for rival, difference in detected.differences.items()
-    }
     rivals = list(coverage.differences)
-    if all(difference.low > 0 for difference in found.values()):
+    if all(difference.low > 0 for found in detection.values() for difference in found.differences.values()):
         told = (
             "The energy is the best measure of familiarity here: it tells every kind of shifted state better than "
             f"{_listed([WORDS[rival] for rival in rivals])}."
         )
     else:
-        compared = "; compared with ".join(_compare(rival, found) for rival in rivals)
+        compared = "; compared with ".join(_compare(rival, detection) for rival in rivals)
         told = f"The energy is not the best measure of familiarity here: compared with {compared}."
     blind = [WORDS[kind] for kind, detected in detection.items() if not detected.auroc["energy"].low > 0.5]
     chance = f" It is not clearly better than chance at {_listed(blind)}." if blind else ""
@@ -290,21 +281,16 @@ def _compared(
 ) -> tuple[dict[str, Interval], dict[str, Interval]]:
     """Values [measures] with their intervals, and the first minus each of the others with theirs."""
     alone = {name: interval(values[i], resampled[i], units) for i, name in enumerate(names)}
-    differences = {
-        name: interval(values[0] - values[i], resampled[0] - resampled[i], units)
-        for i, name in enumerate(names)
-        if i > 0
-    }
-    return alone, differences
+    values, resampled = values[0] - values, resampled[0] - resampled
+    return alone, {name: interval(values[i], resampled[i], units) for i, name in enumerate(names) if i > 0}
 
 
-def _compare(rival: str, found: Mapping[tuple[str, str], Interval]) -> str:
+def _compare(rival: str, detection: Mapping[str, Detection]) -> str:
     """Say where the energy is better than a rival, where worse, and where the difference is unclear."""
     words: dict[str, list[str]] = {"better": [], "worse": [], "not clearly different": []}
-    for (name, kind), difference in found.items():
-        if name == rival:
-            outcome = "better" if difference.low > 0 else "worse" if difference.high < 0 else "not clearly different"
-            words[outcome].append(kind)
+    for kind, found in detection.items():
+        _, low, high = found.differences[rival]
+        words["better" if low > 0 else "worse" if high < 0 else "not clearly different"].append(WORDS[kind])
     told = ", ".join(f"{outcome} at {_listed(kinds)}" for outcome, kinds in words.items() if kinds)
     return f"{WORDS[rival]} it is {told}"
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from sbil.errors import UserError
 from sbil.evaluation import metrics
-from sbil.evaluation.decided import Decided, decided, units
-from sbil.evaluation.metrics import Prepared
+from sbil.evaluation.decided import Decided
+from sbil.evaluation.metrics.base import Prepared, areas, rankings
 from sbil.statistics import Interval, affordable, interval, unit_counts
 
 METRICS = tuple(metrics.METRICS)  # their names
@@ -70,11 +70,9 @@ def differences(decided: Decided, baseline: Decided, resamples: int = 1000, seed
     same = np.array_equal(decided.actions, baseline.actions) and np.array_equal(decided.episodes, baseline.episodes)
     if not same:
         raise UserError("the two did not decide on the same decisions; compare them on the same demonstrations.")
-    ours, theirs = (_resampled(one, resamples, seed) for one in (decided, baseline))
-    found = {
-        name: interval(ours[0][name] - theirs[0][name], ours[1][name] - theirs[1][name], ours[2]) for name in METRICS
-    }
-    return Intervals(found, len(ours[1]["accuracy"]))
+    (mine, draws, units), (theirs, their_draws, _) = (_resampled(one, resamples, seed) for one in (decided, baseline))
+    found = {name: interval(mine[name] - theirs[name], draws[name] - their_draws[name], units) for name in METRICS}
+    return Intervals(found, len(draws["accuracy"]))
 
 
 def _resampled(decided: Decided, resamples: int, seed: int) -> tuple[dict[str, float], dict[str, np.ndarray], int]:
@@ -103,24 +101,7 @@ def per_action(decided: Decided) -> list[ActionScores]:
     everything = np.ones((1, 1))
     rows, unit = [], np.zeros(len(decided.actions), np.int32)
     for action, count in enumerate(taken):
-        areas = metrics.areas(metrics.rankings(decided, action, unit), everything)
-        values = (precision[action], recall[action], f1[action], areas.roc[0], areas.precision[0])
+        under = areas(rankings(decided, action, unit), everything)
+        values = (precision[action], recall[action], f1[action], under.roc[0], under.precision[0])
         rows.append(ActionScores(int(count), *map(float, values)))
     return rows
-
-
-__all__ = [
-    "METRICS",
-    "ActionScores",
-    "Decided",
-    "Intervals",
-    "MethodScores",
-    "confusion",
-    "decided",
-    "differences",
-    "intervals",
-    "per_action",
-    "scores",
-    "scores_of_methods",
-    "units",
-]

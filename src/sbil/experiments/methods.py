@@ -13,7 +13,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation.baselines import MAJORITY, PREVIOUS
 from sbil.evaluation.baselines import Baselines as Counts
-from sbil.evaluation.matching import Decided, decided, units
+from sbil.evaluation.decided import Decided, decided, units
 from sbil.policy import Policy
 
 

@@ -22,7 +22,8 @@ from sbil import algorithms
 from sbil.dataset import Dataset, make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
-from sbil.evaluation.matching import METRICS, Decided, decided, scores
+from sbil.evaluation.decided import Decided, decided
+from sbil.evaluation.matching import METRICS, scores
 from sbil.experiments.cell import Cell
 from sbil.experiments.methods import BASELINES, Baseline, Learning, Method, Says, reference, scaled
 from sbil.experiments.task import Prepared, Run, Task, at_least

@@ -286,18 +286,20 @@ def _sound_provenance(made: Any) -> bool:
 def _sound_convolutions(network: dict[str, Any]) -> bool:
     """Whether image, convolutions and the first dense layer fit together."""
     image, kernels = network.get("image"), network.get("convolutions")
-    whole = lambda numbers, most: (  # noqa: E731
-        isinstance(numbers, list) and len(numbers) == 3 and all(type(n) is int and 0 < n <= most for n in numbers)
-    )
-    if not whole(image, 4096) or not isinstance(kernels, list) or not 1 <= len(kernels) <= 16:
+    if not isinstance(kernels, list) or not 1 <= len(kernels) <= 16 or not all(map(_three, [image, *kernels])):
         return False
-    if not all(whole(kernel, 4096) and kernel[1] % kernel[2] == 0 for kernel in kernels):
+    if any(width % stride for _, width, stride in kernels):
         return False
     try:
         _, last = seen(tuple(image), _kernels(network))  # type: ignore[arg-type]
     except UserError:
         return False
     return bool(last == network["sizes"][0])
+
+
+def _three(numbers: Any) -> bool:
+    """Whether it is a list of three whole numbers from 1 to 4096."""
+    return isinstance(numbers, list) and len(numbers) == 3 and all(type(n) is int and 0 < n <= 4096 for n in numbers)
 
 
 def _temperature(number: Any) -> bool:

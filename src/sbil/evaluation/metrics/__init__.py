@@ -7,34 +7,14 @@ never taken are left out of averages over actions; a metric that is not defined 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from sbil.evaluation.metrics.base import (
-    Metric,
-    Prepared,
-    Under,
-    areas,
-    mean_over_actions,
-    mean_over_decisions,
-    rankings,
-)
+from sbil.evaluation.metrics.base import Metric
 
 FIRST = ("accuracy", "balanced_accuracy", "auc", "apr", "log_loss", "brier", "ece")  # the order of the columns
 
 
 def _found() -> dict[str, Metric]:
-    names = {module.name for module in iter_modules(__path__)} - {"base"}
-    order = [*FIRST, *sorted(names - {*FIRST})]
-    return {name: import_module(f"{__name__}.{name}").METRIC for name in order}
+    others = {module.name for module in iter_modules(__path__)} - {"base", *FIRST}
+    return {name: import_module(f"{__name__}.{name}").METRIC for name in (*FIRST, *sorted(others))}
 
 
 METRICS = _found()
-
-__all__ = [
-    "METRICS",
-    "Metric",
-    "Prepared",
-    "Under",
-    "areas",
-    "mean_over_actions",
-    "mean_over_decisions",
-    "rankings",
-]
