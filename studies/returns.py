@@ -79,10 +79,8 @@ def parts(environment: Task) -> Iterator[tuple[tuple[str, ...], Measure]]:
     for name in demonstrators.names():
         task, algorithm = name.rsplit("-", 1)
         for mode in modes(algorithm) if task == environment.name else ():
-            yield (
-                ("demonstrators", algorithm, mode),
-                partial(demonstrator, environment, demonstrators.get(name), mode),
-            )
+            played = partial(demonstrator, environment, demonstrators.get(name), mode)
+            yield ("demonstrators", algorithm, mode), played
 
 
 def modes(name: str) -> tuple[str, ...]:

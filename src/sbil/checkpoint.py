@@ -64,21 +64,19 @@ class Checkpoint:
 
     def load(self, like: Any) -> Saved | None:
         """Return what was saved, with the tree in the shape of `like`; None without a usable checkpoint."""
-        found = self._read()
-        if not found:
+        saved = self._read()
+        leaves, structure = jax.tree.flatten(like)
+        shapes = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        if saved is None or [(leaf.shape, leaf.dtype) for leaf in saved.tree] != shapes:
             return None
-        done, notes, leaves = found
-        expected, structure = jax.tree.flatten(like)
-        if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in expected]:
-            return None
-        return Saved(done, jax.tree.unflatten(structure, leaves), notes)
+        return saved._replace(tree=jax.tree.unflatten(structure, saved.tree))
 
     def usable(self) -> int:
         """Return the number of updates that need not be made again."""
-        found = self._read()
-        return found[0] if found else 0
+        saved = self._read()
+        return saved.done if saved else 0
 
-    def _read(self) -> tuple[int, dict[str, Any], list[np.ndarray]] | None:
+    def _read(self) -> Saved | None:
         if not self.path.is_file():
             return None
         try:
@@ -88,4 +86,4 @@ class Checkpoint:
             done, notes = json.loads(metadata["notes"])
         except (OSError, ValueError, KeyError, safetensors.SafetensorError):
             return None  # damaged: begin again
-        return (done, notes, leaves) if metadata.get("identity") == self._name else None
+        return Saved(done, leaves, notes) if metadata.get("identity") == self._name else None

@@ -41,9 +41,8 @@ def write_text(path: Path, content: str) -> None:
 def probe(folder: Path) -> None:
     """Raise now, and not after hours of work, if a folder cannot be written to."""
     _make_parent(folder / "file")
-    handle, name = tempfile.mkstemp(prefix=f".probe.{_writer()}.", suffix=".tmp", dir=folder)
-    os.close(handle)
-    Path(name).unlink()
+    with tempfile.NamedTemporaryFile(prefix=f".probe.{_writer()}.", suffix=".tmp", dir=folder):
+        pass
 
 
 def sweep(folder: Path) -> None:

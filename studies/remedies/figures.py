@@ -94,16 +94,10 @@ def _panel(axis: Axes, cells: Cells, setting: str) -> None:
         for number, size in enumerate(SIZES):
             mine, base = cells[name][setting, size], bc[setting, size]
             found = estimate(beyond(mine, base))
-            axis.errorbar(
-                number + 0.17 * (place - (len(DRAWN) - 1) / 2),
-                found.mean,
-                yerr=[[found.mean - found.low], [found.high - found.mean]],
-                fmt="o",
-                ms=5,
-                lw=1.3,
-                color=colour,
-                mfc=colour if side(mine, base) in ("above", "below") else "white",
-            )
+            across = number + 0.17 * (place - (len(DRAWN) - 1) / 2)
+            reach = [[found.mean - found.low], [found.high - found.mean]]
+            fill = colour if side(mine, base) in ("above", "below") else "white"
+            axis.errorbar(across, found.mean, reach, fmt="o", ms=5, lw=1.3, color=colour, mfc=fill)
     axis.set_xticks(range(len(SIZES)), [f"{size}\n({bc[setting, size].scores.mean():.2f})" for size in SIZES])
     axis.axhline(0, color="black", lw=0.8)
     axis.grid(axis="y", alpha=0.3)

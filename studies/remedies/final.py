@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 
 from sbil.experiments import Result
 from sbil.reports.differences import difference, verdict
@@ -51,11 +52,9 @@ def judgement(cells: Cells, settings: Sequence[str] = tuple(COLUMNS)) -> str:
     """Write the final table: new demonstrations, draws and networks, and a default that no longer changes."""
     bc, names = cells["bc"], [name for name in JUDGED if name in cells]
     rows = [["setting", "trajectories", "BC", *(JUDGED[name] for name in names)]]
-    for setting, size in ((setting, size) for setting in settings for size in SIZES):
-        row = [COLUMNS[setting], str(size)]
-        for name in ("bc", *names):
-            row.append(judged(cells[name].get((setting, size)), None if name == "bc" else bc[setting, size]))
-        rows.append(row)
+    for key in product(settings, SIZES):
+        others = (judged(cells[name].get(key), bc[key]) for name in names)
+        rows.append([COLUMNS[key[0]], str(key[1]), judged(bc[key], None), *others])
     return markdown_table(rows, numbers=True)
 
 
@@ -141,10 +140,8 @@ def state_term(cells: Cells) -> str:
     mine, without = cells[DEFAULT], cells[f"{DEFAULT}+weight=0"]
     rows = [["", *(f"errors, n = {size}" for size in SIZES), "errors, all sizes", "score, difference"]]
     for setting, name in COLUMNS.items():
-        row = [name]
-        for size in SIZES:
-            row.append(share_of(mine[setting, size], without[setting, size]))
-        rows.append([*row, *both(mine, without, [setting])])
+        shares = (share_of(mine[setting, size], without[setting, size]) for size in SIZES)
+        rows.append([name, *shares, *both(mine, without, [setting])])
     for name, settings in {"all": list(COLUMNS), "all but CartPole": elsewhere()}.items():
         rows.append([name, *[""] * len(SIZES), *both(mine, without, settings)])
     return markdown_table(rows, numbers=True)
@@ -152,9 +149,8 @@ def state_term(cells: Cells) -> str:
 
 def by_its_state_term(cells: Cells, setting: str) -> str:
     """Write, size by size, the score of the default minus the score without its state term in a setting."""
-    without, found = cells[f"{DEFAULT}+weight=0"], []
-    for size in SIZES:
-        found.append(f"{judged(cells[DEFAULT][setting, size], without[setting, size])} (n = {size})")
+    mine, without = cells[DEFAULT], cells[f"{DEFAULT}+weight=0"]
+    found = [f"{judged(mine[setting, size], without[setting, size])} (n = {size})" for size in SIZES]
     return f"The default minus the default without its state term: {', '.join(found)}.\n"
 
 
@@ -170,10 +166,9 @@ def wider(study: Cells) -> str:
     settings = {name: [setting] for setting, name in COLUMNS.items()}
     rows = [["", *(f"{what}, {words}" for what in ("errors", "score") for words in WIDER.values())]]
     for title, some in {**settings, "all": list(COLUMNS)}.items():
-        row = [title]
-        for measure in ("error", "score"):
-            row += [overall(cells[name], cells["bc"], some, measure, WIDER_SIZES) for name in WIDER]
-        rows.append(row)
+        pairs = product(("error", "score"), WIDER)
+        texts = (overall(cells[name], cells["bc"], some, measure, WIDER_SIZES) for measure, name in pairs)
+        rows.append([title, *texts])
     wide, narrow = cells[f"{DEFAULT}+hidden=128x128"], cells[DEFAULT]
     share, gain = (overall(wide, narrow, list(COLUMNS), measure, WIDER_SIZES) for measure in ("error", "score"))
     diverged, runs = diverged_of(wide.values())
@@ -194,10 +189,8 @@ def every_state(cells: Cells) -> str:
         name: [setting] for setting, name in COLUMNS.items() if (setting, SIZES[0]) in cells[DEFAULT + EVERY_STATE]
     }
     for title, settings in {**thinned, "all": [setting for some in thinned.values() for setting in some]}.items():
-        row = [title]
-        for name in ("edm:released", DEFAULT):
-            row.append(overall(cells[name + EVERY_STATE], cells[name], settings, "score"))
-        rows.append(row)
+        names = "edm:released", DEFAULT
+        rows.append([title, *(overall(cells[name + EVERY_STATE], cells[name], settings, "score") for name in names)])
     return markdown_table(rows, numbers=True)
 
 

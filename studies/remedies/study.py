@@ -148,24 +148,14 @@ def _check(asked: Run) -> None:
 def _experiments(asked: Run, environment: str) -> Iterable[Experiment]:
     """Yield one experiment per method and thinning of an environment."""
     thins, demonstrators, episodes = SETTINGS[environment]
+    shared = {name: getattr(asked, name) for name in ("every_state", "seed", "draws", "initialisations", "updates")}
+    shared["episodes"] = asked.episodes or episodes
     if asked.demonstrators:
         demonstrators = tuple(who for who in demonstrators if ":".join(who) in asked.demonstrators)
     for method in _methods(asked.methods):
         for thin in thins:
             if thin > 1 or not asked.every_state:
-                yield Experiment(
-                    environment,
-                    demonstrators,
-                    (method,),
-                    thin,
-                    asked.sizes,
-                    every_state=asked.every_state,
-                    seed=asked.seed,
-                    draws=asked.draws,
-                    initialisations=asked.initialisations,
-                    updates=asked.updates,
-                    episodes=asked.episodes or episodes,
-                )
+                yield Experiment(environment, demonstrators, (method,), thin, asked.sizes, **shared)
 
 
 def _methods(words: Iterable[str]) -> list[Method]:

@@ -199,7 +199,6 @@ def _bands(demonstrations: Demonstrations) -> Bands:
 
 
 def _columns(demonstrations: Demonstrations, bands: Bands) -> list[dict[str, Any]]:
-    """Return name, band and fences of each column."""
     ends = np.stack([*bands, *bands.fences], axis=1)
     return [
         {"name": name, **dict(zip(("low", "high", "least", "most"), map(_rounded, values), strict=True))}
@@ -245,7 +244,6 @@ def _counts(demonstrations: Demonstrations) -> str:
 
 
 def _shown(demonstrations: Demonstrations, chosen: Demonstrations, longest: int) -> Html:
-    """Say what the page leaves out."""
     said = []
     if len(chosen) < len(demonstrations):
         said.append(f"{len(chosen):,} of {len(demonstrations):,} episodes are in this page, evenly spaced.")

@@ -55,11 +55,9 @@ def view(
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{out}: the page is written as HTML; name the file something.html.")
     policy = policy if isinstance(policy, Policy | None) else Policy.load(policy)
+    title = Path(data).name or str(data) if isinstance(data, str | Path) else "episodes"
     if not isinstance(data, Demonstrations):
-        title = Path(data).name or str(data) if isinstance(data, str | Path) else "episodes"
         data = read(data, **{"schema": policy.schema if policy else None, **(columns or {})})
-    else:
-        title = "episodes"
     page = episodes_page(data, title=title, ids=data.ids, limit=episodes, policy=policy)
     files.write_text(out, page)
     return View(out, len(page.encode()), len(data), min(episodes, len(data)), data.steps)
