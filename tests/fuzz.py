@@ -656,7 +656,7 @@ def shown(path: Path) -> None:
 
 
 def in_process(request: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What the child does, without the child; it leaves for want of memory with one line as well."""
+    """What the reader process does, in this process; it leaves for want of memory with one line as well."""
     try:
         return reader_process.answer(json.loads(json.dumps(request)), folder)
     except MemoryError:

@@ -1,6 +1,8 @@
 """The look at a table from the command line, and what training keeps for later tables with gaps."""
 
+import io
 import json
+from contextlib import redirect_stdout
 
 import numpy as np
 import pytest
@@ -73,26 +75,34 @@ def test_check_in_a_pipe_cuts_nothing(tmp_path, capsys):
     assert "correct what stops first, then: sbil train edm" in capsys.readouterr().out
 
 
-def test_gaps_after_training_without_any(tmp_path, capsys):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A table without gaps and with a reward, the policy that was trained on it, and what was printed."""
+    folder, printed = tmp_path_factory.mktemp("trained"), io.StringIO()
+    lines = [[*row, i % 5] for i, row in enumerate(rows(gap=False))]
+    data = written(folder / "rewards.csv", lines, (*NAMES, "reward"))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setattr(reader_process, "elsewhere", fuzz.in_process)
+        run("train", "bc", "--data", data, *ROLES, "--updates", "2", "--out", folder / "policy")
+    return data, folder / "policy", printed.getvalue()
+
+
+def test_gaps_after_training_without_any(trained, tmp_path, capsys):
     """The means of training fill them, in evaluate and in predict alike."""
-    whole = written(tmp_path / "whole.csv", rows(gap=False))
-    out, gaps = tmp_path / "gapless", changed(whole, tmp_path / "gaps.csv", "pulse", "NA")
-    words = ("--observations", "pulse", "age", "--updates", "2", "--out", out)
-    run("train", "bc", "--data", whole, *ROLES, *words)
-    fills = [column.fill for column in Policy.load(out).schema.columns]
-    assert fills == pytest.approx([np.mean([row[3] for row in rows()]), 51.5])
-    assert "choose mean, last or drop for missing values" in refusal(capsys, "evaluate", out, "--data", gaps)
-    assert answered(capsys, "evaluate", out, "--data", gaps, "--missing", "mean")["steps"] == 96
-    words = ("predict", out, "--data", gaps, "--out", tmp_path / "gaps decided.csv", "--missing", "mean")
+    whole, policy, _ = trained
+    gaps = changed(whole, tmp_path / "gaps.csv", "pulse", "NA")
+    fills = [column.fill for column in Policy.load(policy).schema.columns]
+    assert fills == pytest.approx([5.5, np.mean([row[3] for row in rows()]), 51.5])
+    assert "choose mean, last or drop for missing values" in refusal(capsys, "evaluate", policy, "--data", gaps)
+    assert answered(capsys, "evaluate", policy, "--data", gaps, "--missing", "mean")["steps"] == 96
+    words = ("predict", policy, "--data", gaps, "--out", tmp_path / "gaps decided.csv", "--missing", "mean")
     assert answered(capsys, *words)["rows"] == 96
 
 
-def test_columns_that_became_known_later_are_said(tmp_path, capsys):
+def test_columns_that_became_known_later_are_said(trained, capsys):
     """check says why they are left out, and so do the lines after training."""
-    lines = [[*row, i % 5] for i, row in enumerate(rows(gap=False))]
-    data = written(tmp_path / "rewards.csv", lines, (*NAMES, "reward"))
+    data, _, printed = trained
     run("check", data, *ROLES)
     text = capsys.readouterr().out
     assert "note: column 'reward': looks like a reward: left out; name it with --observations to use it" in text
-    run("train", "bc", "--data", data, *ROLES, "--updates", "2", "--out", tmp_path / "policy")
-    assert "observed: patient, pulse, age; left out: reward (looks like a reward)" in capsys.readouterr().out
+    assert "observed: patient, pulse, age; left out: reward (looks like a reward)" in printed

@@ -13,7 +13,7 @@ ROLES = {"episode": "stay", "time": "hour", "action": "treat"}
 
 
 def in_process(request, folder):
-    """What the child does, without the child: a process for each of hundreds of cases would take minutes."""
+    """What the reader process does, in this process: a process for each of hundreds of cases would take minutes."""
     try:
         return reader_process.answer(json.loads(json.dumps(request)), folder)
     except UserError as error:

@@ -107,10 +107,10 @@ def test_a_large_table_takes_little_memory(tmp_path):
             "stay": np.repeat(np.arange(rows // 1_000), 1_000),
             "hour": np.tile(np.arange(1_000), rows // 1_000),
             "treat": rng.integers(0, 3, rows),
-            **{f"x{i}": rng.normal(size=rows).astype(np.float32) for i in range(10)},
+            **{f"x{i}": rng.random(rows, np.float32) for i in range(10)},
         }
     )
-    frame.write_parquet(tmp_path / "large.parquet")
+    frame.write_parquet(tmp_path / "large.parquet", compression="uncompressed")
     expected = frame["x9"].to_numpy()
     del frame
     before, peak, done = anonymous("self"), [0, 0], threading.Event()

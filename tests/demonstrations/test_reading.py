@@ -48,7 +48,7 @@ def taken(demonstrations):
 
 
 def test_by_hand(tmp_path):
-    """The whole way, through the child."""
+    """The whole way, through the reader process."""
     content = table("""
         stay hour pulse sex unit treat done patient
         10   1    61    m   ICU  fluid 1    p2
