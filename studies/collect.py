@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sbil.errors import UserError, program
 from sbil.experiments import Cell, Result
+from sbil.experiments.environment import played
 from sbil.experiments.store import read, read_all, write
 from sbil.reports.names import place_of
 from studies.pages import RESULTS
@@ -16,13 +17,20 @@ from studies.pages import RESULTS
 
 def dataset_of(cell: Cell) -> str:
     """Return the demonstrations that a cell learns from, for instance CartPole-v1-dqn-greedy."""
-    return f"{cell.environment}-{cell.demonstrator}-{cell.mode}"
+    return f"{played(cell).environment}-{played(cell).demonstrator}-{played(cell).mode}"
 
 
 def place(result: Result) -> tuple[object, ...]:
     """Return what tells the cells of a dataset apart, in the order of tables."""
     cell = result.cell
-    return cell.thin, place_of(str(cell.method)), cell.size, cell.unlabelled, cell.every_state, cell.seed
+    return (
+        played(cell).thin,
+        place_of(str(cell.method)),
+        cell.size,
+        cell.task.unlabelled,
+        cell.task.every_state,
+        cell.task.seed,
+    )
 
 
 def collect(folders: Sequence[str], into: Path = RESULTS) -> None:

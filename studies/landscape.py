@@ -19,7 +19,7 @@ from sbil import langevin
 from sbil.algorithms import configure, get
 from sbil.dataset import Dataset, Spec
 from sbil.experiments import Cell, EnvironmentTask, Method
-from sbil.experiments.environment import data_of
+from sbil.experiments.environment import data_of, played
 from sbil.experiments.task import Run
 from sbil.keys import named
 from sbil.networks import Network, energy
@@ -64,7 +64,7 @@ def learn(cell: Cell, preset: str, settings: dict[str, float], updates: int = 10
     spec: Spec
     dataset: Dataset
     spec, dataset = data_of([Run(cell, 0, 0)])
-    config, keys = configure("edm_robust", preset, settings), named(cell.environment, 0, 0)[None]
+    config, keys = configure("edm_robust", preset, settings), named(played(cell).environment, 0, 0)[None]
     make = get("edm_robust").make
     begun = train_many(make, spec, replace(config, learning_rate=1e-30), dataset, keys, 1)
     trained = train_many(make, spec, config, dataset, keys, updates)
@@ -169,7 +169,7 @@ def divergence(draws: int = 10, every: int = 10, window: int = 600) -> Figure:
     cell = TASKS["CartPole"][0]
     runs = [Run(cell, draw, 0) for draw in range(draws)]
     spec, dataset = data_of(runs)
-    keys = jnp.stack([named(cell.environment, draw, 0) for _, draw, _ in runs])
+    keys = jnp.stack([named(played(cell).environment, draw, 0) for _, draw, _ in runs])
     trained = train_many(
         get("edm_robust").make, spec, configure("edm_robust", *FORMS["as printed"]), dataset, keys, chunk=every
     )

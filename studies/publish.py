@@ -39,7 +39,7 @@ def drawings() -> dict[str, Figure]:
 def _figures_of_runs() -> dict[str, Figure]:
     everything = [result for name in tables.SHOWN for result in tables.runs()[name]]
     main = [result for result in everything if str(result.cell.method) in MAIN]
-    plain = [result for result in main if not result.cell.unlabelled]
+    plain = [result for result in main if not result.cell.task.unlabelled]
     followed = [result for result in plain if result.cell.size == 1 and len(result.points) > 1]
     return {
         "return_against_size": figures.against_size(plain, printed=True),

@@ -19,7 +19,7 @@ import tyro
 
 from sbil import demonstrators
 from sbil.experiments import Cell, EnvironmentTask, Method, Result
-from sbil.experiments.environment import demonstrations_for
+from sbil.experiments.environment import demonstrations_for, played
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store, read, write
 from sbil.networks import Dense
@@ -94,7 +94,11 @@ def runs() -> str:
     rows = [["steps", "method", "trajectories", *head]]
     for name, one in mine.items():
         cell, base = one.cell, bc[one.cell.setting, one.cell.size]
-        row = ["every" if cell.thin == 1 else f"every {cell.thin}th", spoken(str(cell.method)), str(cell.size)]
+        row = [
+            "every" if played(cell).thin == 1 else f"every {played(cell).thin}th",
+            spoken(str(cell.method)),
+            str(cell.size),
+        ]
         # The published cells do not say how unseen decisions were met; those of the study do.
         for place in (mine, rounded, published if name in published else study):
             row += [_shown(place.get(name), scores, ".2f"), _beside(place, name, base)]
@@ -108,9 +112,11 @@ def _named(results: Iterable[Result]) -> dict[str, Result]:
 
 def _on_a_cpu() -> list[Result]:
     """Return the cells of the DQN demonstrator that were run on a CPU, in the order of the table."""
-    found = [result for result in read(RUNS) if (result.cell.demonstrator, result.cell.seed) == ("dqn", STUDY)]
+    found = [
+        result for result in read(RUNS) if (played(result.cell).demonstrator, result.cell.task.seed) == ("dqn", STUDY)
+    ]
     found = [result for result in found if str(result.cell.method) in METHODS]
-    return sorted(found, key=lambda r: (-r.cell.thin, METHODS.index(str(r.cell.method)), r.cell.size))
+    return sorted(found, key=lambda r: (-played(r.cell).thin, METHODS.index(str(r.cell.method)), r.cell.size))
 
 
 def _beside(place: Mapping[str, Result], name: str, bc: str) -> str:

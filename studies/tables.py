@@ -10,6 +10,7 @@ import numpy as np
 
 from sbil import environments
 from sbil.experiments import Result
+from sbil.experiments.environment import played
 from sbil.experiments.store import read
 from sbil.reports import paper_numbers, tables
 from sbil.reports.cells import grouped
@@ -50,7 +51,7 @@ def runs() -> dict[str, list[Result]]:
         result.without_episodes()
         for path in sorted(RESULTS.glob("*.parquet"))
         for result in read(path)
-        if not (result.cell.seed or result.cell.every_state)
+        if not (result.cell.task.seed or result.cell.task.every_state)
     ]
     return dict(sorted(grouped(found, lambda result: result.cell.setting).items()))
 
@@ -58,7 +59,7 @@ def runs() -> dict[str, list[Result]]:
 @cache
 def labelled() -> dict[str, list[Result]]:
     """Return the published cells that were shown no further states, by setting."""
-    return {name: [result for result in found if not result.cell.unlabelled] for name, found in runs().items()}
+    return {name: [result for result in found if not result.cell.task.unlabelled] for name, found in runs().items()}
 
 
 def headline() -> str:
@@ -101,7 +102,7 @@ def states() -> str:
     head = ["setting", "EDM", "mean of +1 to +7 [95 % interval], p", *(f"+{more}" for more in range(1, 8)), "diverged"]
     rows = [head]
     for (setting, results), form in product(runs().items(), FORMS):
-        mine = {r.cell.unlabelled: r for r in results if str(r.cell.method) == form and r.cell.size == 1}
+        mine = {r.cell.task.unlabelled: r for r in results if str(r.cell.method) == form and r.cell.size == 1}
         if len(mine) > 1:
             rows.append([setting, NAMES[form], *_gains(mine)])
     return markdown_table(rows)
@@ -162,7 +163,7 @@ def _printed_rows(results: Sequence[Result]) -> list[str]:
     sizes = sorted({result.cell.size for result in results})
     lines = []
     for method in paper_numbers.METHODS:
-        cells = [paper_numbers.printed(results[0].cell.environment, size, method) for size in sizes]
+        cells = [paper_numbers.printed(played(results[0].cell).environment, size, method) for size in sizes]
         texts = [f"*{cell.mean:.3f} ± {cell.standard_error:.3f}*" if cell else "" for cell in cells]
         words = NAMES[method].split(" (")[0]
         lines.append(f"| *printed in the paper: {words}* | " + " | ".join(texts) + " |")
@@ -199,7 +200,9 @@ def seconds() -> str:
     """Show how long a run of each method took, with compilation and choosing of settings, by task."""
     rows = [["method", "task", "updates", "choosing settings, s per run", "training, s per run", "runs at once"]]
     measured = [r for results in labelled().values() for r in results if r.made_by["platform"] != "cpu"]
-    found = grouped(measured, lambda r: (f"{r.cell.environment}, thin {r.cell.thin}", str(r.cell.method)))
+    found = grouped(
+        measured, lambda r: (f"{played(r.cell).environment}, thin {played(r.cell).thin}", str(r.cell.method))
+    )
     for (task, method), cells in sorted(found.items(), key=lambda entry: (entry[0][0], place_of(entry[0][1]))):
         count = sum(len(result.cell.runs) for result in cells)
         taken = {name: sum(result.seconds[name] for result in cells) / count for name in ("selection", "training")}

@@ -48,7 +48,7 @@ def result(method: str, size: int, scores: np.ndarray, diverged: int = 0, **fiel
     setting = {"environment": "CartPole-v1", "demonstrator": "ppo", "mode": "sampled", "thin": 20, "episodes": 2}
     runs = {"size": size, "draws": draws, "initialisations": initialisations}
     cell = cell_of(method, **(setting | runs | fields))
-    low, high = environments.scale(cell.environment, cell.demonstrator, cell.mode)
+    low, high = environments.scale(cell.task.environment, cell.task.demonstrator, cell.task.mode)
     returns = low + scores.reshape(-1, 1) * (high - low) + np.array([-1.0, 1.0])
     diverged_at = np.where(np.arange(scores.size) < diverged, 500, -1)
     return Result(cell, returns, (low, high), diverged_at)

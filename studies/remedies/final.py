@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import product
 
 from sbil.experiments import Result
+from sbil.experiments.environment import played
 from sbil.reports.differences import difference, verdict
 from sbil.text import markdown_table
 from studies.remedies.stored import (
@@ -213,7 +214,7 @@ def stability(found: dict[int, Cells]) -> str:
     names = DEFAULT, DEFAULT + EVERY_STATE
     ours = [r for cells in found.values() for name in names for r in cells.get(name, {}).values()]
     diverged, runs = diverged_of(ours)
-    tasks = {r.cell.environment for r in ours}
+    tasks = {played(r.cell).environment for r in ours}
     sizes = sorted({r.cell.size for r in ours})
     return (
         f"Of {runs:,} runs of the default, {diverged} diverged ({', '.join(sorted(tasks))}; {len(COLUMNS)} settings; "

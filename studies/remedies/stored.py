@@ -15,6 +15,7 @@ import tyro
 from sbil import statistics
 from sbil.errors import UserError
 from sbil.experiments import Result
+from sbil.experiments.environment import played
 from sbil.experiments.store import read, read_all, write
 from sbil.reports.cells import grouped, strata
 from sbil.reports.differences import difference, verdict
@@ -61,7 +62,7 @@ def take(asked: Take) -> None:
     (fingerprints change with them), all its cells must be taken anew.
     """
     found = read_all(asked.folders, episodes=False)
-    for environment, mine in sorted(grouped(found, lambda result: result.cell.environment).items()):
+    for environment, mine in sorted(grouped(found, lambda result: played(result.cell).environment).items()):
         path = FOLDER / f"{environment}{CPU if asked.cpu else ''}.parquet"
         old = {str(result.cell): result for result in (read(path) if path.exists() else [])}
         new = {str(result.cell): result for result in mine if _of_today(result)}
@@ -74,8 +75,8 @@ def take(asked: Take) -> None:
 
 def _refuse_mixture(path: Path, old: dict[str, Result], new: dict[str, Result]) -> None:
     """Raise if a setting and seed would hold cells of two sets of demonstrations."""
-    fresh = {(result.cell.setting, result.cell.seed) for result in new.values()}
-    left = [r for name, r in old.items() if name not in new and (r.cell.setting, r.cell.seed) in fresh]
+    fresh = {(result.cell.setting, result.cell.task.seed) for result in new.values()}
+    left = [r for name, r in old.items() if name not in new and (r.cell.setting, r.cell.task.seed) in fresh]
     if others := [str(result.cell) for result in left if not _of_today(result)]:
         raise UserError(
             f"{len(others)} cells of {path.name} have other demonstrations, {others[0]} for one; run them too."
@@ -88,7 +89,7 @@ def _of_today(result: Result) -> bool:
 
 def slim(result: Result) -> Result:
     """Drop what neither the tables nor the figures need."""
-    if str(result.cell.method) in DIAGNOSED and not result.cell.seed:
+    if str(result.cell.method) in DIAGNOSED and not result.cell.task.seed:
         return result
     return replace(result, curves={}, points=np.array([], int))
 
@@ -101,9 +102,9 @@ def load(kind: str = "") -> dict[int, Cells]:
         path = FOLDER / f"{environment}{kind}.parquet"
         for result in read(path) if path.exists() or not kind else []:
             cell = result.cell
-            name = str(cell.method) + (EVERY_STATE if cell.every_state else "")
-            name += f", states of {cell.unlabelled} more" if cell.unlabelled else ""
-            found.setdefault(cell.seed, {}).setdefault(name, {})[cell.setting, cell.size] = result
+            name = str(cell.method) + (EVERY_STATE if cell.task.every_state else "")
+            name += f", states of {cell.task.unlabelled} more" if cell.task.unlabelled else ""
+            found.setdefault(cell.task.seed, {}).setdefault(name, {})[cell.setting, cell.size] = result
     return found
 
 

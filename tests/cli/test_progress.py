@@ -8,7 +8,7 @@ from rich.console import Console
 
 from cells import cell_of
 from sbil.cli import progress
-from sbil.cli.progress import WIDE, Board, duration, roomy
+from sbil.cli.progress import WIDE, Board, duration, roomy, say
 from sbil.experiments import Cell, Result
 from sbil.training import Report
 
@@ -112,6 +112,14 @@ def test_unlabelled_trajectories_have_columns_of_their_own():
 @pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (300, "5 min"), (7200, "2.0 h")])
 def test_durations(seconds, words):
     assert duration(seconds) == words
+
+
+def test_a_line_is_neither_wrapped_nor_read_as_markup(monkeypatch):
+    """Python's readline sets COLUMNS=80 for the processes that it starts; a line in a file stays whole all the same."""
+    narrow = Console(file=io.StringIO(), width=20)
+    monkeypatch.setattr(progress, "console", narrow)
+    say("12/80 CartPole-v1-ppo-sampled-thin20 edm n=1: [kept] from before")
+    assert narrow.file.getvalue() == "12/80 CartPole-v1-ppo-sampled-thin20 edm n=1: [kept] from before\n"
 
 
 def test_nothing_is_cut_where_nobody_looks_on(monkeypatch):

@@ -391,11 +391,13 @@ def test_every_state_of_the_labelled_trajectories_may_be_shown():
     for run, (cell, draw, _) in enumerate(runs):
         (drawn,) = pool.draw(1, seed=draw)
         states = pool.trajectories[drawn].observations
-        undecided = np.delete(states, np.arange(0, len(pool.trajectories[drawn]), cell.thin), axis=0)
+        undecided = np.delete(states, np.arange(0, len(pool.trajectories[drawn]), cell.task.thin), axis=0)
         assert int(dataset.unlabelled.size[run]) == len(undecided)
-        assert int(dataset.labelled.size[run]) == len(range(0, len(pool.trajectories[drawn]), cell.thin))
+        assert int(dataset.labelled.size[run]) == len(range(0, len(pool.trajectories[drawn]), cell.task.thin))
         kept = dataset.labelled.indices[run][: int(dataset.labelled.size[run])]
-        np.testing.assert_array_equal(dataset.pool.before(kept), states[: len(pool.trajectories[drawn])][:: cell.thin])
+        np.testing.assert_array_equal(
+            dataset.pool.before(kept), states[: len(pool.trajectories[drawn])][:: cell.task.thin]
+        )
         shown = dataset.unlabelled.indices[run][: len(undecided)]
         np.testing.assert_array_equal(dataset.pool.observations[shown], undecided)
     assert rare.fingerprint != changed(rare, every_state=False).fingerprint

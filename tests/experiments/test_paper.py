@@ -27,24 +27,24 @@ def asked(tmp_path):
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_protocols_hold_every_method_of_the_paper_at_every_size_with_its_numbers_of_runs(name):
     cells = cells_of(protocol(name))
-    main = [cell for cell in cells if not cell.unlabelled]
+    main = [cell for cell in cells if not cell.task.unlabelled]
     for environment in COUNTED:
-        here = [cell for cell in main if cell.environment == environment]
+        here = [cell for cell in main if cell.task.environment == environment]
         assert {str(cell.method) for cell in here} > PAPER
         assert {cell.size for cell in here} == {1, 3, 7, 10, 15}
     for cell in cells:
-        fewer = cell.environment in NEEDS_A_GPU
-        episodes = 100 if cell.unlabelled and cell.environment == "LunarLander-v3" else 300
-        assert (cell.draws, cell.initialisations, cell.episodes) == ((3, 1, 20) if fewer else (10, 5, episodes))
+        fewer = cell.task.environment in NEEDS_A_GPU
+        episodes = 100 if cell.task.unlabelled and cell.task.environment == "LunarLander-v3" else 300
+        assert (cell.draws, cell.initialisations, cell.task.episodes) == ((3, 1, 20) if fewer else (10, 5, episodes))
         assert cell.fingerprint  # nothing in it is unknown
-    states = [cell for cell in cells if cell.unlabelled]
-    assert {(cell.environment, cell.size) for cell in states} == {(e, 1) for e in COUNTED}
-    assert {cell.unlabelled for cell in states} == {1, 2, 3, 4, 5, 6, 7}
+    states = [cell for cell in cells if cell.task.unlabelled]
+    assert {(cell.task.environment, cell.size) for cell in states} == {(e, 1) for e in COUNTED}
+    assert {cell.task.unlabelled for cell in states} == {1, 2, 3, 4, 5, 6, 7}
     assert {cell.method.algorithm for cell in states} == {"edm"}
 
 
 def test_protocols_differ_in_what_is_demonstrated():
-    released, paper = (next(iter(cells_of(protocol(name)))) for name in ("released", "paper"))
+    released, paper = (cells_of(protocol(name))[0].task for name in ("released", "paper"))
     assert (released.demonstrator, released.mode, released.thin) == ("ppo", "sampled", 20)
     assert (paper.demonstrator, paper.mode, paper.thin) == ("dqn", "greedy", 1)
 
@@ -55,7 +55,7 @@ def test_quick_is_a_part_of_the_full_one_but_for_the_number_of_runs(name):
     full = {changed(cell, **runs) for cell in cells_of(protocol(name))}
     quick = cells_of(protocol(name, quick=True))
     assert {changed(cell, **runs) for cell in quick} < full
-    assert {cell.environment for cell in quick} == {cell.environment for cell in full}
+    assert {cell.task.environment for cell in quick} == {cell.task.environment for cell in full}
     assert {cell.updates for cell in quick} == {10_000}  # fewer runs, not shorter ones
 
 

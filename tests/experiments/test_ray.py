@@ -370,7 +370,9 @@ def test_ctrl_c_keeps_what_is_finished_and_ends_a_ray_of_our_own(expected, monke
 
 def blank(cell):
     runs = len(cell.runs)
-    return Result(cell, np.zeros((runs, cell.episodes)), (0.0, 1.0), np.full(runs, -1), fingerprint=cell.fingerprint)
+    return Result(
+        cell, np.zeros((runs, cell.task.episodes)), (0.0, 1.0), np.full(runs, -1), fingerprint=cell.fingerprint
+    )
 
 
 class Pretence:

@@ -52,7 +52,7 @@ def hover(mark):
 
 def test_every_cell_that_is_shown_has_a_mark(opened):
     tab = opened()
-    shown = [r for r in results() if str(r.cell.method) in MAIN and not r.cell.unlabelled]
+    shown = [r for r in results() if str(r.cell.method) in MAIN and not r.cell.task.unlabelled]
     assert points(tab) == len(shown) == 4 * 3 + 2
     assert tab.locator("#return-panels svg").count() == tab.locator("#profile-panels svg").count() == 2
     assert tab.locator("#return-panels .hollow").count() == 3  # those of edm:paper, where runs diverged
@@ -236,7 +236,7 @@ def test_charts_have_their_numbers_as_tables(opened):
     panels = tab.locator(".panel").count()
     assert tab.locator(".panel .behind table").count() == panels
     row = tab.locator("#return-panels .panel").nth(1).locator("tbody tr").first
-    shown = [result for result in results() if str(result.cell.method) == "bc" and result.cell.thin == 20]
+    shown = [result for result in results() if str(result.cell.method) == "bc" and result.cell.task.thin == 20]
     assert row.inner_text().split("\t") == ["BC", *(tables.short(estimate(result.scores)) for result in shown)]
 
 

@@ -65,7 +65,7 @@ def test_every_seed_has_its_own_tables(seeds):
 
 def test_seeds_are_resampled_apart(seeds):
     assert [part.shape for part in strata(seeds[:2] + seeds[4:6])] == [(2, 6, 2), (2, 6, 2)]
-    together = aggregates(seeds, by=lambda result: result.cell.environment)
+    together = aggregates(seeds, by=lambda result: result.cell.task.environment)
     assert [(row["method"], row["cells"], row["compared"]) for row in together] == [("bc", 4, 0), ("edm", 4, 4)]
     assert together[1]["difference"] == pytest.approx(-0.05, abs=1e-6)
 
@@ -131,11 +131,11 @@ def test_commands_and_the_script_run_the_same_cells(seeds, states):
     """`sbil reproduce` has no option for another seed or for every state; what it has none for, Python runs."""
     odd = made("edm", 3, seed=1, updates=500, unlabelled=2, every_state=True)
     cells = [result.cell for result in (*states, *seeds[4:], odd)]
-    here = [cell for cell in cells if not cell.seed]
+    here = [cell for cell in cells if not cell.task.seed]
     assert len(commands.commands(here)) == 1
     assert "every" not in commands.commands(here)[0]
     assert commands.commands(cells[3:]) == []
-    assert commands.from_python([cell for cell in here if not cell.every_state]) == ""
+    assert commands.from_python([cell for cell in here if not cell.task.every_state]) == ""
     found = []
     for some in (here, cells[3:]):
         script, last = commands.from_python(some).rsplit("\n", 1)
@@ -144,7 +144,7 @@ def test_commands_and_the_script_run_the_same_cells(seeds, states):
         exec(script, names)
         found += names["cells"]
     assert len(found) == len(set(found))
-    assert set(found) == {cell for cell in cells if cell.seed or cell.every_state}
+    assert set(found) == {cell for cell in cells if cell.task.seed or cell.task.every_state}
 
 
 def test_the_page_says_how_such_cells_are_run(seeds, states):

@@ -168,7 +168,7 @@ def test_aggregates_over_an_environment(results):
     other = [result("edm", 1, BASE - 0.1, mode="greedy"), result("bc", 1, BASE, mode="greedy")]
     apart = aggregates([*results, *other])
     assert [row["cells"] for row in apart] == [2, 2, 1, 1]
-    together = aggregates([*results, *other], by=lambda result: result.cell.environment)
+    together = aggregates([*results, *other], by=lambda result: result.cell.task.environment)
     assert [(row["group"], row["method"], row["cells"]) for row in together] == [
         ("CartPole-v1", "bc", 3),
         ("CartPole-v1", "edm", 3),

@@ -26,7 +26,7 @@ def test_a_dataset_is_one_file_and_thinning_a_column(tmp_path):
     collect([str(tmp_path / "a.parquet")], tmp_path / "results")
     (file,) = (tmp_path / "results").iterdir()
     assert file.name == "CartPole-v1-ppo-sampled.parquet"
-    assert [result.cell.thin for result in store.read(file)] == [1, 20]
+    assert [result.cell.task.thin for result in store.read(file)] == [1, 20]
 
 
 def test_a_cell_that_is_there_twice_is_refused(tmp_path):

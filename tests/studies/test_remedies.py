@@ -28,14 +28,14 @@ def test_every_method_has_28_cells_and_can_be_run():
 def test_the_final_cells_are_new():
     final = cells(Run(Path(), methods=("final",), seed=1, episodes=300))
     assert len(final) == 28 * len(FINAL)
-    assert {cell.seed for cell in final} == {1}
+    assert {cell.task.seed for cell in final} == {1}
     assert not {changed(cell, seed=0).fingerprint for cell in final[:3]} & {cell.fingerprint for cell in final[:3]}
 
 
 def test_every_state_is_shown_where_decisions_are_thinned_away():
     shown = cells(Run(Path(), methods=("edm_robust",), every_state=True))
     assert len(shown) == 4 * 5
-    assert all(cell.thin > 1 and cell.every_state for cell in shown)
+    assert all(cell.task.thin > 1 and cell.task.every_state for cell in shown)
 
 
 def test_a_small_part_is_run_once(tmp_path, capsys):
@@ -56,18 +56,20 @@ def test_an_unknown_environment_is_refused():
 def test_a_part_of_the_study_is_the_same_cells():
     every = cells(Run(Path(), methods=("bc",)))
     some = cells(Run(Path(), methods=("bc",), demonstrators=("dqn:greedy",), sizes=(3, 7)))
-    assert some == [cell for cell in every if cell.demonstrator == "dqn" and cell.size in (3, 7)]
+    assert some == [cell for cell in every if cell.task.demonstrator == "dqn" and cell.size in (3, 7)]
 
 
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the published runs are not here")
 def test_published_runs_say_with_what_settings_they_were_made():
     """50 runs a cell or more, unseen decisions beside returns; the default never diverged, in 10,000 runs."""
     found = read_all([RUNS / f"{environment}.parquet" for environment in SETTINGS])
-    assert {len(result.cell.runs) for result in found if result.cell.seed == 0} == {50}
+    assert {len(result.cell.runs) for result in found if result.cell.task.seed == 0} == {50}
     assert all(len(result.cell.runs) >= 50 for result in read_all(sorted(RUNS.glob("*.parquet"))))
     assert all(set(result.held_out) == {"error", "log_loss"} for result in found)
     default = [result for result in found if str(result.cell.method) == "edm_robust"]
-    assert {seed: sum(r.cell.seed == seed and not r.cell.every_state for r in default) for seed in (0, 1, 2)} == {
+    assert {
+        seed: sum(r.cell.task.seed == seed and not r.cell.task.every_state for r in default) for seed in (0, 1, 2)
+    } == {
         0: 28,
         1: 28,
         2: 28,
@@ -80,17 +82,17 @@ def test_published_runs_say_with_what_settings_they_were_made():
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the published runs are not here")
 def test_the_study_and_the_final_table_are_whole():
     found = read_all([RUNS / f"{environment}.parquet" for environment in SETTINGS])
-    study = {str(r.cell) for r in found if r.cell.seed == 0}
+    study = {str(r.cell) for r in found if r.cell.task.seed == 0}
     assert study == {str(cell) for cell in cells(Run(Path()))}
-    final = [r.cell for r in found if r.cell.seed == 1]
-    once = [cell for cell in final if not cell.every_state]
+    final = [r.cell for r in found if r.cell.task.seed == 1]
+    once = [cell for cell in final if not cell.task.every_state]
     wanted = cells(Run(Path(), methods=("final", CHOSEN), seed=1))
     assert {str(cell) for cell in once} == {str(cell) for cell in wanted}
     shown = cells(Run(Path(), methods=("edm:released", "edm_robust"), seed=1, every_state=True))
-    assert {str(cell) for cell in final if cell.every_state} == {str(cell) for cell in shown}
+    assert {str(cell) for cell in final if cell.task.every_state} == {str(cell) for cell in shown}
     for cell in final:
         assert cell.draws == (10 if str(cell.method) == CHOSEN else 20)
-        assert cell.episodes == (50 if cell.environment == "LunarLander-v3" else 300)
+        assert cell.task.episodes == (50 if cell.task.environment == "LunarLander-v3" else 300)
 
 
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the published runs are not here")
@@ -106,4 +108,9 @@ def test_the_runs_of_a_cpu_are_whole():
     wanted += cells(Run(Path(), sizes=(3,), methods=("bc+hidden=128x128", "edm_robust+hidden=128x128")))
     wanted += cells(Run(Path(), sizes=(3,), env=("CartPole-v1", "Acrobot-v1"), methods=("bc", "edm_robust")))
     assert {str(cell) for cell in wanted} <= ours
-    assert {r.cell.unlabelled for r in found if str(r.cell.method) == "edm_robust" and r.cell.size == 1} == {0, 1, 3, 7}
+    assert {r.cell.task.unlabelled for r in found if str(r.cell.method) == "edm_robust" and r.cell.size == 1} == {
+        0,
+        1,
+        3,
+        7,
+    }

@@ -30,7 +30,12 @@ def roomy(console: Console) -> Console:
     return console
 
 
-console = roomy(Console(stderr=True))
+console = Console(stderr=True)
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a line on the error stream. However wide the console is, it is not wrapped, cut or read as markup."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -71,7 +76,7 @@ class Board:
         self.running |= {cell: share for cell in group if cell not in self.scores}
         if report.note and report.note not in self.said:
             self.said.add(report.note)
-            console.print(report.note, style="dim", highlight=False)
+            say(report.note, "dim")
         self.note = words_of(report)
 
     def finish(self, result: "Result", fresh: bool) -> None:
@@ -119,7 +124,7 @@ class Board:
         rows: dict[tuple[str, str], list[Cell]] = {}
         for cell in self.cells:
             rows.setdefault((cell.setting, str(cell.method)), []).append(cell)
-        columns = list(dict.fromkeys((cell.size, cell.unlabelled) for cell in self.cells))
+        columns = list(dict.fromkeys((cell.size, cell.task.unlabelled) for cell in self.cells))
         room = max(console.height - 8, 4)
         # If not all rows fit, those that run come first, then those that wait.
         kept = set(sorted(rows, key=lambda row: self._urgency(rows[row]))[:room])
@@ -129,7 +134,7 @@ class Board:
         for size, unlabelled in columns:
             table.add_column(_heading(size, unlabelled), justify="right")
         for row in (row for row in rows if row in kept):
-            places = {(cell.size, cell.unlabelled): cell for cell in rows[row]}
+            places = {(cell.size, cell.task.unlabelled): cell for cell in rows[row]}
             table.add_row(*row, *(self._shown(places.get(column)) for column in columns))
         hidden = f" ({len(rows) - len(kept)} more rows)" if len(rows) > len(kept) else ""
         return Group(table, Text(self.line() + hidden, style="bold"), Text(self.note, style="dim"))

@@ -181,7 +181,7 @@ def recorded(command: Command) -> tuple[int | None, int | None]:
 
 def experiments(command: Command) -> "list[Experiment]":
     """The experiments of the protocol, narrowed and changed as asked."""
-    from sbil.cli.progress import console
+    from sbil.cli.progress import say
     from sbil.clinical import datasets
     from sbil.experiments import paper
 
@@ -193,9 +193,7 @@ def experiments(command: Command) -> "list[Experiment]":
     images = command.executor != "local" or has_gpu()
     if environments is None and not (images or command.quick):
         left_out = ", ".join(paper.NEEDS_A_GPU)
-        console.print(
-            f"left out: {left_out}, which takes days without a GPU; --env runs it all the same.", highlight=False
-        )
+        say(f"left out: {left_out}, which takes days without a GPU; --env runs it all the same.")
     return paper.experiments(command.protocol, command.quick, environments, images, **changes(command))
 
 
@@ -256,7 +254,7 @@ def run_cells(cells: "Sequence[Cell]", out: Path, execute: "Execute | None" = No
 
     What comes back has one mean return per run: the files keep every episode.
     """
-    from sbil.cli.progress import Board, console, live
+    from sbil.cli.progress import Board, live, say
     from sbil.experiments.run import run_grid
     from sbil.experiments.store import Store
 
@@ -268,11 +266,11 @@ def run_cells(cells: "Sequence[Cell]", out: Path, execute: "Execute | None" = No
                 board.finish(result, fresh)
                 finished[result.cell] = result.summary()
                 took = f"{sum(result.seconds.values()):.1f} s" if fresh else "kept from before"
-                console.print(f"{len(finished)}/{len(cells)} {result.cell}: {took}", highlight=False)
+                say(f"{len(finished)}/{len(cells)} {result.cell}: {took}")
                 if result.diverged:
-                    console.print(f"  {diverged_text(result)}", style="yellow", highlight=False)
+                    say(f"  {diverged_text(result)}", "yellow")
     except KeyboardInterrupt:
-        console.print(f"stopped: {len(finished)} of {len(cells)} cells are finished and kept in {out}.")
+        say(f"stopped: {len(finished)} of {len(cells)} cells are finished and kept in {out}.")
         raise
     return [finished[cell] for cell in cells]
 
@@ -292,7 +290,7 @@ def write_report(out: Path) -> "list[Table]":
 
 def show(command: Command, tables: "Sequence[Table]", played: "Sequence[Result]") -> None:
     """Print what was asked for, in words or as JSON."""
-    from sbil.cli.progress import console
+    from sbil.cli.progress import say
     from sbil.experiments import TableTask
     from sbil.reports import clinical
     from sbil.reports.rows import cell_rows
@@ -310,7 +308,7 @@ def show(command: Command, tables: "Sequence[Table]", played: "Sequence[Result]"
     if not played:
         print(f"wrote {command.out / TableTask.place}/ and {command.out}/report.html (open it)")
         return
-    console.print()
+    say("")
     print_results(played)
     print(f"wrote {command.out}/report.html (open it) and {command.out}/report/ with every table and figure")
     print("the Parquet files hold every run and every episode")
@@ -332,13 +330,13 @@ def print_results(results: "Sequence[Result]") -> None:
     from sbil.reports.cells import setting_of
 
     console = Console()
-    for setting in dict.fromkeys(setting_of(result) for result in results if not result.cell.unlabelled):
-        here = [result for result in results if setting_of(result) == setting and not result.cell.unlabelled]
+    for setting in dict.fromkeys(setting_of(result) for result in results if not result.cell.task.unlabelled):
+        here = [result for result in results if setting_of(result) == setting and not result.cell.task.unlabelled]
         console.print(
             tables.terminal(here, f"{setting}: scaled return [95 % interval], {len(here[0].cell.runs)} runs per cell")
         )
         print_differences(here)
-    for result in (result for result in results if result.cell.unlabelled):
+    for result in (result for result in results if result.cell.task.unlabelled):
         print(f"{result.cell}: {tables.with_interval(result)}")
 
 

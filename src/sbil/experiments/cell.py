@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sbil.algorithms import settings_of
-from sbil.experiments.environment import EnvironmentTask
 from sbil.experiments.methods import Method
 from sbil.experiments.task import Task, at_least
 from sbil.version import MADE_BY
@@ -58,42 +57,3 @@ class Cell:
         settings = [settings_of(config) for config in self.candidates.values()]
         content = [MADE_BY, asked, settings, *surroundings]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-    # What reports of played returns ask.
-
-    @property
-    def _played(self) -> EnvironmentTask:
-        assert isinstance(self.task, EnvironmentTask), f"{self} is not played in an environment"
-        return self.task
-
-    @property
-    def environment(self) -> str:
-        return self._played.environment
-
-    @property
-    def demonstrator(self) -> str:
-        return self._played.demonstrator
-
-    @property
-    def mode(self) -> str:
-        return self._played.mode
-
-    @property
-    def thin(self) -> int:
-        return self._played.thin
-
-    @property
-    def episodes(self) -> int:
-        return self._played.episodes
-
-    @property
-    def every_state(self) -> bool:
-        return self._played.every_state
-
-    @property
-    def unlabelled(self) -> int:
-        return self.task.unlabelled
-
-    @property
-    def seed(self) -> int:
-        return self.task.seed

@@ -120,6 +120,13 @@ class EnvironmentTask(Task):
         return EnvironmentRuns(self, runs)
 
 
+def played(cell: "Cell") -> EnvironmentTask:
+    """The task of a cell whose policies play in an environment."""
+    if not isinstance(cell.task, EnvironmentTask):
+        raise TypeError(f"{cell} is not played in an environment")
+    return cell.task
+
+
 class EnvironmentRuns(Prepared):
     """The data of runs in one environment. It is first played when their training is over."""
 
@@ -154,12 +161,12 @@ def data_of(runs: Sequence[Run]) -> tuple[Spec, Dataset]:
     """Return what all runs learn from: one pool of the demonstrations of every demonstrator among them."""
     pool, sources = pooled(runs)
     cells = [cell for cell, _, _ in runs]
-    largest, finest = max(*SIZES, *(cell.size for cell in cells)), min(cell.thin for cell in cells)
+    largest, finest = max(*SIZES, *(cell.size for cell in cells)), min(played(cell).thin for cell in cells)
     capacity = max(capacity_for(collected, largest, finest) for collected, _ in sources.values())
     drawn = [trajectories_of(sources, cell, draw) for cell, draw, _ in runs]
     kinds: dict[tuple[int, bool], list[int]] = {}
     for place, cell in enumerate(cells):
-        kinds.setdefault((cell.thin, cell.every_state), []).append(place)
+        kinds.setdefault((played(cell).thin, cell.task.every_state), []).append(place)
     parts = []
     for (thin, every_state), places in kinds.items():
         draws = [drawn[place][: cells[place].size] for place in places]
@@ -208,14 +215,15 @@ def pooled(runs: Sequence[Run]) -> tuple[Demonstrations, Sources]:
 
 def source_of(cell: "Cell") -> tuple[str, str, str, int]:
     """Whose demonstrations a cell learns from."""
-    return cell.environment, cell.demonstrator, cell.mode, cell.seed
+    task = played(cell)
+    return task.environment, task.demonstrator, task.mode, task.seed
 
 
 def trajectories_of(sources: Sources, cell: "Cell", draw: int, beyond: bool = False) -> np.ndarray:
     """Return the trajectories of the pool that a run looks at; with `beyond`, the last `HELD_OUT` of the others."""
     collected, begin = sources[source_of(cell)]
-    order = collected.draw(len(collected), seed=draw + 1000 * cell.seed)
-    seen = cell.size + cell.unlabelled
+    order = collected.draw(len(collected), seed=draw + 1000 * cell.task.seed)
+    seen = cell.size + cell.task.unlabelled
     return begin + (order[max(seen, len(order) - HELD_OUT) :] if beyond else order[:seen])
 
 

@@ -52,7 +52,9 @@ class Task(ABC):
     columns: ClassVar[dict[str, Any]]  # of result files: the fields that tell tasks apart, the first is never null
     place: ClassVar[str] = ""  # the folder within a store where results lie
     private: ClassVar[str] = ""  # the folder within a store for files that may hold rows of the data
+    # Tables and figures of any task group by these.
     unlabelled: int = 0
+    every_state: bool = False
     seed: int = 0
 
     @property

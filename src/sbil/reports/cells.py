@@ -7,6 +7,7 @@ import numpy as np
 
 from sbil.errors import UserError
 from sbil.experiments import Cell, Result
+from sbil.experiments.environment import played
 
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
@@ -14,10 +15,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 def setting_of(result: Result) -> str:
     """Name the setting of a table: environment, demonstrator and thinning, and the seed if it is not 0."""
-    cell = result.cell
-    thinning = "every step" if cell.thin == 1 else f"every {cell.thin}th step"
-    seed = f", seed {cell.seed}" if cell.seed else ""
-    return f"{cell.environment}, {cell.demonstrator} demonstrator ({cell.mode}), {thinning}{seed}"
+    task = played(result.cell)
+    thinning = "every step" if task.thin == 1 else f"every {task.thin}th step"
+    seed = f", seed {task.seed}" if task.seed else ""
+    return f"{task.environment}, {task.demonstrator} demonstrator ({task.mode}), {thinning}{seed}"
 
 
 def method_of(result: Result) -> str:
@@ -48,7 +49,7 @@ def distinct(results: Sequence[Result]) -> list[Result]:
 
 def is_ordinary(cell: Cell) -> bool:
     """Return whether a method saw its decisions and no further states."""
-    return not (cell.unlabelled or cell.every_state)
+    return not (cell.task.unlabelled or cell.task.every_state)
 
 
 def ordinary(results: Sequence[Result]) -> list[Result]:
@@ -58,7 +59,7 @@ def ordinary(results: Sequence[Result]) -> list[Result]:
 
 def decisions_of(cell: Cell) -> tuple[str, int, int]:
     """Return what determines the decisions that a cell learns from."""
-    return cell.setting, cell.seed, cell.size
+    return cell.setting, cell.task.seed, cell.size
 
 
 def strata(
@@ -70,5 +71,9 @@ def strata(
     are not independent, so they form one stratum. Another seed, or another number of runs, makes another stratum.
     """
     ordered = sorted(results, key=lambda result: decisions_of(result.cell))
-    groups = grouped(ordered, lambda result: (result.cell.environment, result.cell.seed, values(result).shape))
+
+    def stratum_of(result: Result) -> tuple[Hashable, ...]:
+        return played(result.cell).environment, result.cell.task.seed, values(result).shape
+
+    groups = grouped(ordered, stratum_of)
     return [np.stack([values(result) for result in stratum]) for stratum in groups.values()]

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sbil.experiments import Cell
+from sbil.experiments.environment import played
 from sbil.reports.labels import PROTOCOL, protocol_of
 from sbil.reports.names import place_of
 
@@ -35,13 +36,13 @@ def from_python(cells: Sequence[Cell]) -> str:
     """Return a script that runs the cells of one setting for which there is no command, or "" if there are none."""
     lines = []
     for every_state in (False, True):
-        mine = [cell for cell in cells if _needs_python(cell) and cell.every_state == every_state]
+        mine = [cell for cell in cells if _needs_python(cell) and cell.task.every_state == every_state]
         lines += [f"    {_experiment(mine[0], methods, call)}," for call, methods in _calls(mine).items()]
     return SCRIPT.format("\n".join(lines)) if lines else ""
 
 
 def _needs_python(cell: Cell) -> bool:
-    return bool(cell.seed or cell.every_state)
+    return bool(cell.task.seed or cell.task.every_state)
 
 
 def _calls(cells: Sequence[Cell]) -> dict[Call, list[str]]:
@@ -49,7 +50,7 @@ def _calls(cells: Sequence[Cell]) -> dict[Call, list[str]]:
     asked: dict[tuple[Any, ...], dict[int, set[int]]] = {}
     for cell in cells:
         key = protocol_of(cell), place_of(str(cell.method))
-        asked.setdefault(key, {}).setdefault(cell.unlabelled, set()).add(cell.size)
+        asked.setdefault(key, {}).setdefault(cell.task.unlabelled, set()).add(cell.size)
     calls: dict[Call, list[str]] = {}
     for (protocol, (_, method)), found in sorted(asked.items()):
         for sizes in dict.fromkeys(tuple(sorted(found[unlabelled])) for unlabelled in sorted(found)):
@@ -60,19 +61,21 @@ def _calls(cells: Sequence[Cell]) -> dict[Call, list[str]]:
 
 def _experiment(cell: Cell, methods: Iterable[str], call: Call) -> str:
     protocol, sizes, levels = call
-    options = {"thin": cell.thin, "sizes": sizes, "unlabelled": levels, "every_state": cell.every_state}
-    options |= {"seed": cell.seed, **dict(zip(PROTOCOL, protocol, strict=True))}
+    task = played(cell)
+    options = {"thin": task.thin, "sizes": sizes, "unlabelled": levels, "every_state": task.every_state}
+    options |= {"seed": task.seed, **dict(zip(PROTOCOL, protocol, strict=True))}
     parsed = "".join(f"Method.parse({method!r}), " for method in methods)
-    words = [repr(cell.environment), f"(({cell.demonstrator!r}, {cell.mode!r}),)", f"({parsed.rstrip()})"]
+    words = [repr(task.environment), f"(({task.demonstrator!r}, {task.mode!r}),)", f"({parsed.rstrip()})"]
     return f"Experiment({', '.join([*words, *(f'{name}={value!r}' for name, value in options.items())])})"
 
 
 def _command(cell: Cell, methods: Iterable[str], call: Call) -> str:
     (draws, initialisations, updates, episodes), sizes, levels = call
+    task = played(cell)
     options = {
-        "env": cell.environment,
-        "thin": cell.thin,
-        "demonstrators": f"{cell.demonstrator}:{cell.mode}",
+        "env": task.environment,
+        "thin": task.thin,
+        "demonstrators": f"{task.demonstrator}:{task.mode}",
         "algorithms": ",".join(methods),
         "sizes": ",".join(map(str, sizes)),
         **({"unlabelled": ",".join(map(str, levels))} if any(levels) else {}),

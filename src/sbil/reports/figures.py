@@ -21,6 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from sbil import files, statistics
 from sbil.errors import UserError
 from sbil.experiments import Result
+from sbil.experiments.environment import played
 from sbil.reports import paper_numbers
 from sbil.reports.cells import distinct, grouped, is_ordinary, ordinary, setting_of, strata, two_lines
 from sbil.reports.names import MAIN, NAMES
@@ -62,7 +63,7 @@ def against_size(results: Sequence[Result], printed: bool = False) -> Figure:
             mine.sort(key=lambda result: result.cell.size)
             places = {size: place + shifts[method] for place, size in enumerate(sizes)}
             if printed and method in paper_numbers.METHODS:
-                _printed(panel, mine[0].cell.environment, method, places, styles[method])
+                _printed(panel, played(mine[0].cell).environment, method, places, styles[method])
             _curve(panel, mine, [places[result.cell.size] for result in mine], styles[method])
         panel.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         panel.set_xlabel("demonstrated trajectories")
@@ -102,16 +103,16 @@ def semi_supervised(results: Sequence[Result]) -> Figure:
     if not groups:
         raise UserError("no cell has unlabelled trajectories; a semi-supervised figure needs some.")
     every = [result for here in groups.values() for result in here]
-    styles, shifts = _styles(every), _shifts(list(grouped([r for r in every if r.cell.unlabelled], _method)))
+    styles, shifts = _styles(every), _shifts(list(grouped([r for r in every if r.cell.task.unlabelled], _method)))
     figure, panels = _panels([f"{_heading(setting)}, {size} labelled" for setting, size in groups])
     for panel, ((_, size), here) in zip(panels, groups.items(), strict=True):
         for method, mine in grouped(here, _method).items():
-            mine.sort(key=lambda result: result.cell.unlabelled)
-            if mine[-1].cell.unlabelled:
-                _curve(panel, mine, [r.cell.unlabelled / size + shifts[method] for r in mine], styles[method])
+            mine.sort(key=lambda result: result.cell.task.unlabelled)
+            if mine[-1].cell.task.unlabelled:
+                _curve(panel, mine, [r.cell.task.unlabelled / size + shifts[method] for r in mine], styles[method])
             else:
                 _level(panel, mine[0], styles[method])
-        if any(result.cell.unlabelled for result in here):
+        if any(result.cell.task.unlabelled for result in here):
             panel.xaxis.set_major_locator(MaxNLocator(integer=True))
             panel.set_xlabel("unlabelled trajectories for each labelled one")
         else:
@@ -161,11 +162,11 @@ def write(figure: Figure, path: Path) -> None:
 
 
 def _method(result: Result) -> str:
-    return str(result.cell.method) + (EVERY_STATE if result.cell.every_state else "")
+    return str(result.cell.method) + (EVERY_STATE if result.cell.task.every_state else "")
 
 
 def _place(result: Result) -> str:
-    unlabelled = f", {result.cell.unlabelled} unlabelled" if result.cell.unlabelled else ""
+    unlabelled = f", {result.cell.task.unlabelled} unlabelled" if result.cell.task.unlabelled else ""
     return f"{_heading(setting_of(result))}, n = {result.cell.size}{unlabelled}"
 
 

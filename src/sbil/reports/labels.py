@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from sbil.experiments import Cell, Result
+from sbil.experiments.environment import played
 from sbil.reports.cells import is_ordinary
 from sbil.reports.names import place_of
 
@@ -46,14 +47,14 @@ def _usual(kinds: dict[bool, Counter[tuple[int, ...]]], kind: bool) -> tuple[int
 
 
 def _series(cell: Cell) -> tuple[str, int, str]:
-    return cell.setting, cell.seed, str(cell.method)
+    return cell.setting, cell.task.seed, str(cell.method)
 
 
 def protocol_of(cell: Cell) -> tuple[int, ...]:
     """Return how often a cell trains and plays, in the order of PROTOCOL."""
-    return tuple(getattr(cell, name) for name in PROTOCOL)
+    return cell.draws, cell.initialisations, cell.updates, played(cell).episodes
 
 
 def _place(cell: Cell) -> tuple[Any, ...]:
-    states = cell.unlabelled, cell.every_state
-    return cell.setting, cell.seed, place_of(str(cell.method)), cell.size, *states, protocol_of(cell)
+    states = cell.task.unlabelled, cell.task.every_state
+    return cell.setting, cell.task.seed, place_of(str(cell.method)), cell.size, *states, protocol_of(cell)

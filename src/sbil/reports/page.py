@@ -42,7 +42,7 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
         page_data.plain(page_data.data(apart, facts)),
         title=summary(apart),
         few=f" {few_draws(apart)}".rstrip(),
-        every=f" {EVERY}" if any(result.cell.every_state for result in apart) else "",
+        every=f" {EVERY}" if any(result.cell.task.every_state for result in apart) else "",
         verdict=_sentences(sentences.sentences(apart, compared)),
         glance=_glance(compared),
         settings=_by_setting(apart, compared),

@@ -12,7 +12,7 @@ from sbil.experiments import Result
 from sbil.reports import paper_numbers
 from sbil.reports.cells import grouped, is_ordinary, method_of, setting_of, two_lines
 from sbil.reports.differences import FEWEST_DRAWS
-from sbil.reports.labels import PROTOCOL
+from sbil.reports.labels import PROTOCOL, protocol_of
 from sbil.reports.names import MAIN, name_of, place_of
 
 COLOURS = (6, 0, 2, 5, 7, 1, 4, 3)  # of the main methods: numbers in page.css
@@ -69,14 +69,16 @@ def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
 def _cell(result: Result, row: dict[str, Any]) -> dict[str, Any]:
     cell = result.cell
     content = {
-        **{name: getattr(cell, name) for name in ("size", "unlabelled", *PROTOCOL)},
+        "size": cell.size,
+        "unlabelled": cell.task.unlabelled,
+        **dict(zip(PROTOCOL, protocol_of(cell), strict=True)),
         "mean": [row["mean"], row["low"], row["high"]],
         "error": row["standard_error"],
         "iqm": [row["iqm"], row["iqm_low"], row["iqm_high"]],
         "scores": result.scores.ravel(),
         "seconds": {name: value for name, value in result.seconds.items() if value > 0},
     }
-    if cell.every_state:
+    if cell.task.every_state:
         content["every"] = True
     if row["difference"] is not None:
         content["difference"] = [row["difference"], row["difference_low"], row["difference_high"]]

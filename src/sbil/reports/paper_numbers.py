@@ -5,6 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 from sbil.experiments import Result
+from sbil.experiments.environment import played
 from sbil.reports.cells import is_ordinary, method_of
 from sbil.reports.html import asset
 from sbil.statistics import estimate
@@ -49,8 +50,8 @@ def printed_returns() -> dict[str, dict[str, str]]:
 
 def counterpart(result: Result) -> Printed | None:
     """Return the printed cell that a result repeats; None for our variants and for cells with further states."""
-    method = COUNTERPARTS.get(method_of(result))
-    return printed(result.cell.environment, result.cell.size, method) if method and is_ordinary(result.cell) else None
+    cell, method = result.cell, COUNTERPARTS.get(method_of(result))
+    return printed(played(cell).environment, cell.size, method) if method and is_ordinary(cell) else None
 
 
 def differs(result: Result) -> bool:

@@ -18,9 +18,10 @@ def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     rare = _rare(results, "every_state", "seed")
     return [
         {
-            **{name: getattr(result.cell, name) for name in ("environment", "demonstrator", "mode", "thin")},
+            **{name: getattr(result.cell.task, name) for name in ("environment", "demonstrator", "mode", "thin")},
             "method": method_of(result),
-            **{name: getattr(result.cell, name) for name in ("size", "unlabelled", *rare)},
+            "size": result.cell.size,
+            **{name: getattr(result.cell.task, name) for name in ("unlabelled", *rare)},
             "draw": draw,
             "initialisation": initialisation,
             "return": round(float(result.returns[i].mean()), 3),
@@ -35,7 +36,7 @@ def run_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def _rare(results: Sequence[Result], *names: str) -> list[str]:
     """Return the fields that some cell here uses. Tables of ordinary cells have no column for them."""
-    return [name for name in names if any(getattr(result.cell, name) for result in results)]
+    return [name for name in names if any(getattr(result.cell.task, name) for result in results)]
 
 
 def cell_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -55,7 +56,8 @@ def _cell_row(result: Result, other: Result | None, rare: Sequence[str]) -> dict
     row = {
         "setting": setting_of(result),
         "method": method_of(result),
-        **{name: getattr(result.cell, name) for name in ("size", "unlabelled", *rare)},
+        "size": result.cell.size,
+        **{name: getattr(result.cell.task, name) for name in ("unlabelled", *rare)},
         "runs": len(result.cell.runs),
         "diverged": result.diverged,
         **estimate(result.scores)._asdict(),

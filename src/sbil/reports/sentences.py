@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sbil.experiments import Method, Result
+from sbil.experiments.environment import played
 from sbil.reports import paper_numbers
 from sbil.reports.cells import grouped, is_ordinary, method_of, setting_of
 from sbil.reports.differences import FEWEST_DRAWS, differences, verdict
@@ -143,7 +144,7 @@ def _ranking(results: Sequence[Result]) -> str:
 
 def _first_in_the_paper(result: Result) -> bool:
     """Return whether the paper prints EDM's mean as the highest (ties count) at the size of a cell."""
-    cell = result.cell
-    printed = {method: paper_numbers.printed(cell.environment, cell.size, method) for method in paper_numbers.METHODS}
+    environment, size = played(result.cell).environment, result.cell.size
+    printed = {method: paper_numbers.printed(environment, size, method) for method in paper_numbers.METHODS}
     means = {method: value.mean for method, value in printed.items() if value}
     return "edm" in means and means["edm"] == max(means.values())

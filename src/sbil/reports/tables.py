@@ -15,6 +15,7 @@ from rich.table import Column, Table
 
 from sbil.errors import UserError
 from sbil.experiments import Result
+from sbil.experiments.environment import played
 from sbil.reports import paper_numbers
 from sbil.reports.cells import grouped, method_of, ordinary, setting_of
 from sbil.reports.differences import few_draws
@@ -142,17 +143,17 @@ def latex(results: Sequence[Result]) -> str:
 
 def _latex_table(setting: str, results: Sequence[Result]) -> str:
     results = sorted(results, key=lambda result: place_of(method_of(result)))
-    cell = results[0].cell
+    task = played(results[0].cell)
     sizes = sorted({result.cell.size for result in results})
     _, ours = grid(results, _latex_cell)
     body = [[name_of(method).translate(LATEX), *cells] for method, *cells in ours]
     names = paper_numbers.NAMES.items()
-    printed = [[f"printed: {name}", *_printed_cells(cell.environment, sizes, method)] for method, name in names]
+    printed = [[f"printed: {name}", *_printed_cells(task.environment, sizes, method)] for method, name in names]
     lines = [
         r"\begin{table}",
         r"\centering",
         rf"\caption{{{_caption(setting, results)}}}",
-        rf"\label{{tab:{cell.setting}{f'-seed{cell.seed}' if cell.seed else ''}}}",
+        rf"\label{{tab:{task.setting}{f'-seed{task.seed}' if task.seed else ''}}}",
         rf"\begin{{tabular}}{{l{'r' * len(sizes)}}}",
         r"\toprule",
         _latex_line(["trajectories", *map(str, sizes)]),
