@@ -155,7 +155,7 @@ def test_the_network_of_the_paper():
     """84 x 84 x 4 -> 20 x 20 x 32 -> 9 x 9 x 64 -> 7 x 7 x 64 -> 64 -> actions, ReLU."""
     network = policy_network(jax.random.key(0), Spec((84, 84, 4), 9))
     assert isinstance(network, ConvNet)
-    shapes = [weight.shape for weight in network.matrices]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(network) if leaf.ndim == 2]
     assert shapes == [(8 * 8 * 4, 32), (4 * 4 * 32, 64), (3 * 3 * 64, 64), (7 * 7 * 64, 64), (64, 9)]
     assert (network.head.activation, network.depth) == ("relu", 3)
     assert network(jnp.zeros((5, 84 * 84 * 4))).shape == (5, 9)

@@ -75,11 +75,8 @@ def adjusted_chain(
         if within is not None:
             go &= ((there >= within.low) & (there <= within.high)).all(axis=range(1, there.ndim))
         moved = go.reshape(-1, *(1 for _ in here.shape[1:]))
-        return (
-            jnp.where(moved, there, here),
-            jnp.where(go, new_height, height),
-            jnp.where(moved, new_gradient, gradient),
-        ), None
+        place, slope = jnp.where(moved, there, here), jnp.where(moved, new_gradient, gradient)
+        return (place, jnp.where(go, new_height, height), slope), None
 
     (states, _, _), _ = jax.lax.scan(step, (states, *both(states)), jax.random.split(key, length))
     return states

@@ -80,11 +80,6 @@ class MLP(eqx.Module):
         """The last layer."""
         return self.layers[-1]
 
-    @property
-    def matrices(self) -> list[Float[Array, "inputs outputs"]]:
-        """The weights of every layer."""
-        return [layer.weight for layer in self.layers]
-
 
 class Kernel(NamedTuple):
     """A convolution: number of outputs, width of a patch, and stride. The width is a multiple of the stride."""
@@ -131,11 +126,6 @@ class ConvNet(eqx.Module):
     def output(self) -> Dense:
         """The last layer."""
         return self.head.output
-
-    @property
-    def matrices(self) -> list[Float[Array, "inputs outputs"]]:
-        """The weights of every layer; those of a convolution are a matrix from patch to outputs."""
-        return [*(layer.weight for layer in self.convolutions), *self.head.matrices]
 
 
 Network = MLP | ConvNet

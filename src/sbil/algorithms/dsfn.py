@@ -23,7 +23,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
-from sbil.algorithms.tril import Heads, TRILConfig, tril
+from sbil.algorithms.tril import Heads, TRILConfig, TRILState, tril
 from sbil.dataset import Dataset, Pool, Rows, Spec
 from sbil.networks import Network, Scaling, make_network
 
@@ -154,19 +154,13 @@ def weights_of(dataset: Dataset, discount: float | Array) -> tuple[Float[Array, 
     return discounted_weights(time, trajectory, terminal, rows.mask, discount)
 
 
-def descend(
-    key: PRNGKeyArray,
-    network: Network,
-    loss: Callable[[Network, Network, PRNGKeyArray, Array], Array],
-    rows: Rows,
-    updates: int,
-    batch: int,
-    config: DSFNConfig,
-) -> tuple[Network, Float[Array, ""]]:
-    """Minimise loss(network, target, key, rows of a minibatch) with Adam; the target follows slowly.
+Loss = Callable[[Network, Network, PRNGKeyArray, Array], Array]  # (network, target, key, rows of a minibatch) -> loss
 
-    Return (network, last loss).
-    """
+
+def descend(
+    key: PRNGKeyArray, network: Network, loss: Loss, rows: Rows, updates: int, batch: int, config: DSFNConfig
+) -> tuple[Network, Float[Array, ""]]:
+    """Minimise a loss with Adam; the target follows slowly. Return (network, last loss)."""
     optimiser = optax.adam(config.learning_rate)
 
     def step(carry: Any, number: Array) -> tuple[Any, None]:
@@ -215,8 +209,7 @@ def successor_features(
         return jnp.square(found - jax.lax.stop_gradient(goal)).sum(axis=-1).mean()
 
     psi = make_network(jax.random.fold_in(key, 0), spec, config.hidden, features, "tanh", more=actions)
-    fit = jax.random.fold_in(key, 1)
-    return descend(fit, psi, loss, rows, config.feature_updates, config.feature_batch, config)
+    return descend(jax.random.fold_in(key, 1), psi, loss, rows, config.feature_updates, config.feature_batch, config)
 
 
 def q_learning(
@@ -235,8 +228,7 @@ def q_learning(
         return jnp.square(found - jax.lax.stop_gradient(goal)).mean()
 
     q = make_network(jax.random.fold_in(key, 0), spec, config.hidden, spec.actions, "tanh")
-    fit = jax.random.fold_in(key, 1)
-    return descend(fit, q, loss, rows, config.value_updates, config.value_batch, config)
+    return descend(jax.random.fold_in(key, 1), q, loss, rows, config.value_updates, config.value_batch, config)
 
 
 def make_table(dataset: Dataset, heads: Heads, scaling: Scaling, actions: int) -> StepTable:
@@ -265,13 +257,12 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         known = pool.known[rows.indices]
         learnt = known & ~kept_out & rows.mask
         learnable = Dataset(pool, Rows(rows.indices[training.indices], training.size), dataset.unlabelled)
+
+        def step(number: Array, state: TRILState) -> TRILState:
+            return warm.update(jax.random.fold_in(key, number + 3), state, learnable)[0]
+
         started = warm.init(jax.random.fold_in(key, 0), learnable)
-        state = jax.lax.fori_loop(
-            0,
-            config.warm_updates,
-            lambda number, state: warm.update(jax.random.fold_in(key, number + 3), state, learnable)[0],
-            started,
-        )
+        state = jax.lax.fori_loop(0, config.warm_updates, step, started)
         table = make_table(dataset, state.heads, state.scaling, spec.actions)
         weights, first = weights_of(dataset, config.discount)
         usable = jnp.where(kept_out, 0.0, weights)

@@ -208,15 +208,9 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         reach = jnp.where(config.bound > 0, config.bound, jnp.inf) * (state.law.box.high - state.law.box.low + 1e-6)
         within = langevin.Box(state.law.box.low - reach, state.law.box.high + reach)
         chain = langevin.adjusted_chain if config.metropolis else langevin.chain
-        states = chain(
-            go,
-            lambda states: energy(state.learner(states)),
-            states,
-            config.chain_length,
-            config.step_size * unit**2,
-            config.noise * unit,
-            within,
-        )
+        step_size, noise = config.step_size * unit**2, config.noise * unit
+        model = lambda states: energy(state.learner(states))  # noqa: E731
+        states = chain(go, model, states, config.chain_length, step_size, noise, within)
         return jax.lax.stop_gradient(states), langevin.put_back(state.buffer, chosen, states)
 
     def state_term(network: Network, seen: Array, other: Array, law: Law) -> tuple[Array, Metrics]:

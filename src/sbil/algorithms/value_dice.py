@@ -112,8 +112,11 @@ def gumbel_softmax(
 
 
 def orthogonality(network: Network) -> Float[Array, ""]:
-    """Return the sum over layers of the squares of W'W off its diagonal: 0 if the columns of W are orthogonal."""
-    grams = (weight.T @ weight for weight in network.matrices)
+    """Return the sum over layers of the squares of W'W off its diagonal: 0 if the columns of W are orthogonal.
+
+    The W of a convolution is a matrix from patch to outputs.
+    """
+    grams = (leaf.T @ leaf for leaf in jax.tree.leaves(network) if leaf.ndim == 2)
     return sum((jnp.square(gram * (1 - jnp.eye(len(gram)))).sum() for gram in grams), jnp.zeros(()))
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.environments import must_fit
-from sbil.environments.base import HostEnvironment, JaxEnvironment
+from sbil.environments.base import HostEnvironment, JaxEnvironment, Recorded
 from sbil.errors import UserError
 from sbil.evaluation.live import choose, seeds
 from sbil.keys import named
@@ -37,28 +37,16 @@ def collect(
     if isinstance(environment, HostEnvironment):
         numbers = seeds(key[None], trajectories)
         played = environment.play(stack([network]), numbers, greedy=greedy, record=True)
-        recorded = [
-            Trajectory(e.observations, e.actions, e.terminal, truncated=not e.terminal) for e in played.episodes[0]
-        ]
-        returns = played.returns[0]
+        recorded, returns = played.episodes[0], played.returns[0]
     else:
         keys = jax.random.split(key, trajectories)
         *columns, rewards = jax.device_get(_program(environment, greedy)(network, keys))
-        recorded = [_trajectory(*(column[i] for column in columns)) for i in range(trajectories)]
-        returns = np.array([rewards[i, : len(recorded[i])].sum() for i in range(trajectories)], float)
-    demonstrations = Demonstrations(
-        tuple(recorded),
-        action_names=environment.action_names,
-        observation_names=environment.observation_names,
-        stack=environment.stack if isinstance(environment, HostEnvironment) else 0,
-        provenance={
-            "environment": environment.name,
-            "mode": "greedy" if greedy else "sampled",
-            "seed": seed,
-            **provenance,
-        },
-    )
-    return demonstrations, returns
+        recorded = [_cut(*(column[i] for column in columns)) for i in range(trajectories)]
+        returns = np.array([rewards[i, : len(recorded[i].actions)].sum() for i in range(trajectories)], float)
+    episodes = tuple(Trajectory(*episode, truncated=not episode.terminal) for episode in recorded)
+    names = environment.action_names, environment.observation_names
+    whence = {"environment": environment.name, "mode": "greedy" if greedy else "sampled", "seed": seed, **provenance}
+    return Demonstrations(episodes, *names, provenance=whence, stack=environment.stack), returns
 
 
 @lru_cache(maxsize=16)
@@ -82,10 +70,8 @@ def _program(environment: JaxEnvironment, greedy: bool) -> Any:
     return jax.jit(jax.vmap(episode, in_axes=(None, 0)))
 
 
-def _trajectory(observations: np.ndarray, actions: np.ndarray, terminals: np.ndarray) -> Trajectory:
+def _cut(observations: np.ndarray, actions: np.ndarray, terminals: np.ndarray) -> Recorded:
     """Cut the record at the first terminal step; without one the time limit truncated the episode."""
     terminal = bool(terminals.any())
     length = int(terminals.argmax()) + 1 if terminal else len(actions)
-    return Trajectory(
-        observations[: length + 1].copy(), actions[:length].astype(np.int32), terminal=terminal, truncated=not terminal
-    )
+    return Recorded(observations[: length + 1].copy(), actions[:length].astype(np.int32), terminal)

@@ -83,6 +83,3 @@ def scale(environment: str, demonstrator: str, mode: str) -> tuple[float, float]
     if mode not in measured["demonstrators"][demonstrator]:
         raise UserError(f"the demonstrator {demonstrator} of {environment} has no mode '{mode}'.")
     return measured["random network"]["mean"], measured["demonstrators"][demonstrator][mode]["mean"]
-
-
-__all__ = ["get", "known", "must_fit", "require", "returns", "scale"]

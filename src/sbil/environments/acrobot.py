@@ -65,14 +65,9 @@ def step(state: AcrobotState, action: Int[Array, ""]) -> tuple[AcrobotState, Flo
     k3 = _rates(state + h / 2 * k2, torque)
     k4 = _rates(state + h * k3, torque)
     first, second, first_speed, second_speed = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-    state = jnp.stack(
-        [
-            _wrapped(first),
-            _wrapped(second),
-            jnp.clip(first_speed, -SPEED_LIMITS[0], SPEED_LIMITS[0]),
-            jnp.clip(second_speed, -SPEED_LIMITS[1], SPEED_LIMITS[1]),
-        ]
-    )
+    speeds = zip((first_speed, second_speed), SPEED_LIMITS, strict=True)
+    limited = [jnp.clip(speed, -limit, limit) for speed, limit in speeds]
+    state = jnp.stack([_wrapped(first), _wrapped(second), *limited])
     terminal = -jnp.cos(state[0]) - jnp.cos(state[1] + state[0]) > 1.0
     return state, jnp.where(terminal, 0.0, -1.0).astype(state.dtype), terminal
 

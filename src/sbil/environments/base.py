@@ -26,6 +26,7 @@ class Environment:
     time_limit: int
     observation_names: tuple[str, ...]  # none for images
     action_names: tuple[str, ...]
+    stack: int = field(default=0, kw_only=True)  # frames in an observation; 0: observations are rows of numbers
     # Episodes that are collected for an experiment; each of its draws takes some of them.
     demonstrations: int = field(default=200, kw_only=True)
     check: Callable[[], object] = field(default=lambda: None, kw_only=True)  # refuse if a needed package is missing
@@ -71,4 +72,3 @@ class HostEnvironment(Environment):
     """An environment whose simulator runs outside JAX."""
 
     play: Play
-    stack: int = 0  # how many frames make an observation; 0: observations are rows of numbers
