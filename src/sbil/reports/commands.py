@@ -79,10 +79,6 @@ def _command(cell: Cell, methods: Iterable[str], call: Call) -> str:
         "algorithms": ",".join(methods),
         "sizes": ",".join(map(str, sizes)),
         **({"unlabelled": ",".join(map(str, levels))} if any(levels) else {}),
-        "draws": draws,
-        "seeds": initialisations,
-        "updates": updates,
-        "episodes": episodes,
-        "out": "runs/",
     }
+    options |= {"draws": draws, "seeds": initialisations, "updates": updates, "episodes": episodes, "out": "runs/"}
     return "sbil reproduce " + " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in options.items())

@@ -25,12 +25,8 @@ def few_draws(results: Sequence[Result]) -> str:
 def differences(results: Sequence[Result], baseline: str = "bc") -> list[dict[str, Any]]:
     """Return one row per cell: score minus the baseline's, paired by draw and initialisation, with its interval."""
     return [
-        {
-            "setting": setting_of(result),
-            "method": method_of(result),
-            "size": result.cell.size,
-            **difference(result.scores - other.scores),
-        }
+        {"setting": setting_of(result), "method": method_of(result), "size": result.cell.size}
+        | difference(result.scores - other.scores)
         for result, other in pairs_of(ordinary(results), results, baseline)
     ]
 

@@ -25,6 +25,11 @@ def data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str
     methods = sorted({row["method"] for row in facts}, key=place_of)
     settings = list(dict.fromkeys(row["setting"] for row in facts))
     texts = sorted({result.settings[0] for result in results if result.settings})
+    cells = []
+    for result, row in zip(results, facts, strict=True):
+        place = {"setting": settings.index(row["setting"]), "method": methods.index(row["method"])}
+        text = {"text": texts.index(result.settings[0])} if result.settings else {}
+        cells.append({**place, **_cell(result, row), **text})
     return {
         "methods": _methods(methods),
         "settings": [two_lines(setting) for setting in settings],
@@ -32,36 +37,21 @@ def data(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> dict[str
         "fewest": FEWEST_DRAWS,
         "profiles": _profiles(results, methods, settings),
         "texts": texts,
-        "cells": [
-            {
-                "setting": settings.index(row["setting"]),
-                "method": methods.index(row["method"]),
-                **_cell(result, row),
-                **({"text": texts.index(result.settings[0])} if result.settings else {}),
-            }
-            for result, row in zip(results, facts, strict=True)
-        ],
+        "cells": cells,
     }
 
 
 def _methods(methods: Sequence[str]) -> list[dict[str, Any]]:
     """Return names, colours and markers of methods. A main method always has the same ones."""
-    styles = {method: (COLOURS[place], place) for place, method in enumerate(MAIN)}
-    kinds = range(len(COLOURS))
-    free = [(colour, (colour + turn) % MARKERS) for turn in kinds for colour in kinds]
+    styles = {method: {"colour": COLOURS[place], "marker": place} for place, method in enumerate(MAIN)}
+    kinds, printed = range(len(COLOURS)), paper_numbers.COUNTERPARTS.get
+    free = [{"colour": colour, "marker": (colour + turn) % MARKERS} for turn in kinds for colour in kinds]
     free = [style for style in free if style not in styles.values()]
     others = [method for method in methods if method not in MAIN]
     styles |= {method: free[place % len(free)] for place, method in enumerate(others)}
     first = set(MAIN) & set(methods) or set(methods[: len(MAIN)])
     return [
-        {
-            "id": method,
-            "name": name_of(method),
-            "shown": method in first,
-            "colour": styles[method][0],
-            "marker": styles[method][1],
-            "printed": paper_numbers.COUNTERPARTS.get(method),
-        }
+        {"id": method, "name": name_of(method), "shown": method in first, **styles[method], "printed": printed(method)}
         for method in methods
     ]
 
