@@ -50,7 +50,6 @@ def _called(words: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _fits(role: str, name: str, batch: Batch) -> bool:
-    """Whether the first cells of a column can have a role."""
     column = batch.frame[name]
     if values.has_no_text(column):
         return False

@@ -79,7 +79,6 @@ def _known(roles: Roles, action: str | None) -> dict[str, tuple[str, ...]]:
 
 
 def _judge(read: Gathered, schema: Schema, problems: Problems) -> None:
-    """Apply the rules of reading to a whole table."""
     problems.apply(rules.OF_COLUMNS, read, schema)
     if any(rule in UNSOUND for rule, _ in problems.found):
         return
@@ -108,7 +107,6 @@ def _columns(
     read: Gathered | None,
     numeric: Mapping[str, bool],
 ) -> Iterator[ColumnFacts]:
-    """The facts of every column."""
     observed = schema.columns if schema else ()
     role_of = {column.name: "observation" if column.kind == "number" else str(column.kind) for column in observed}
     role_of |= {name: role for role, name in found.items() if name}

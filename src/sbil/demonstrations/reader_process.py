@@ -123,7 +123,6 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, Any]:
-    """Answer a request about a table; arrays are left in `folder`."""
     from sbil.demonstrations import looking, rows
 
     try:

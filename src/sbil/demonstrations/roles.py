@@ -119,7 +119,6 @@ class Roles:
         return tuple(self._column(known.get(name, Column(name)), kinds.get(name)) for name in chosen)
 
     def _kinds(self) -> dict[str, Kind]:
-        """The kind of each column that is no plain number."""
         both = sorted(set(self.categories) & set(self.one_hot))
         if both:
             raise UserError(f"column '{both[0]}' is given as a category and as one-hot; choose one.")

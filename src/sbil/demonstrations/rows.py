@@ -79,7 +79,6 @@ def _of(column: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
 
 
 def _in_order(rank: np.ndarray, time: np.ndarray | None) -> bool:
-    """Whether the rows of each episode are together and in the order of time."""
     begins = _begins(rank)
     if len(np.unique(rank[begins])) < len(begins):
         return False
@@ -164,7 +163,6 @@ def learned(read: Gathered, schema: Schema) -> Schema:
 
 
 def _write_roles(read: Gathered, order: Order, schema: Schema, folder: Path) -> None:
-    """Write the actions, the bounds and ends of the episodes, and their groups."""
     last = order.ends - 1
     arrays = {
         "actions": order.of(read.ranks(schema.action, schema.actions)),
@@ -222,7 +220,6 @@ def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.
 
 
 def _fill(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None:
-    """Fill the gaps in columns of numbers."""
     at = 0
     for column in schema.columns:
         if column.kind == "number" and column.name in read.missing:

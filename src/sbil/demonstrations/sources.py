@@ -25,15 +25,14 @@ def files_of(source: str | Path) -> list[Path]:
     """Return the files of a table by name: one file, the files of a folder, or the files that match a glob."""
     path = Path(source)
     if path.is_dir():
-        found = [p for p in sorted(path.iterdir()) if formats.is_table(p) and not p.name.startswith((".", "_"))]
-        if not found:
-            raise UserError(f"{source}: there is no table in this folder ({formats.table_endings()}).")
+        lack, names = "there is no table in this folder", [*path.glob("[!._]*")]
     elif not os.path.lexists(path) and glob.has_magic(str(source)):
-        found = [p for p in sorted(map(Path, glob.glob(str(source)))) if formats.is_table(p)]
-        if not found:
-            raise UserError(f"{source}: no table matches ({formats.table_endings()}).")
+        lack, names = "no table matches", [Path(name) for name in glob.glob(str(source))]
     else:
         return [_single(path)]
+    found = sorted(filter(formats.is_table, names))
+    if not found:
+        raise UserError(f"{source}: {lack} ({formats.endings(tables=True)}).")
     kinds = sorted({format_.name for p in found if (format_ := formats.of_file(p))})
     if len(kinds) > 1:
         raise UserError(f"{source}: it holds both {' and '.join(kinds)} files; name one kind, as in '{path}/*.csv'.")
@@ -45,7 +44,7 @@ def _single(path: Path) -> Path:
         raise UserError(f"{path}: there is no such file.")
     if not formats.is_table(path):
         excel = path.name.lower().endswith((".xlsx", ".xls", ".ods"))
-        advice = "save the sheet as CSV" if excel else f"the known endings are {formats.endings(formats.every())}"
+        advice = "save the sheet as CSV" if excel else f"the known endings are {formats.endings()}"
         raise UserError(f"{path}: this kind of file cannot be read; {advice}.")
     return path
 

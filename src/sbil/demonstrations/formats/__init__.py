@@ -6,7 +6,7 @@ Each file holds one `FORMAT`. docs/adding_a_format.md shows how to add another.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -60,11 +60,6 @@ def is_table(path: Path) -> bool:
     return format_ is not None and format_.table is not None
 
 
-def endings(formats: Sequence[Format]) -> str:
-    """The endings of some formats, for a message."""
-    return ", ".join(ending for format_ in formats for ending in format_.endings)
-
-
-def table_endings() -> str:
-    """The endings of all tables, for a message."""
-    return endings([format_ for format_ in every() if format_.table])
+def endings(tables: bool = False) -> str:
+    """The endings of all formats, or of the tables among them, for a message."""
+    return ", ".join(ending for format_ in every() if format_.table or not tables for ending in format_.endings)

@@ -121,7 +121,6 @@ def _transcoded(file: BinaryIO, encoding: str) -> Iterator[bytes]:
 
 
 def _header(block: bytes, dialect: Dialect) -> tuple[tuple[str, ...], int]:
-    """Return the names of the columns, and the end of the header."""
     start = len(block) - len(block.lstrip(b"\n"))
     ends = _row_ends(np.frombuffer(block, np.uint8))
     end = int(ends[np.searchsorted(ends, start)]) + 1

@@ -81,7 +81,6 @@ def write_minari(
 
 
 def _package(name: str) -> Any:
-    """Import a package that a plain installation does not have."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -89,7 +88,6 @@ def _package(name: str) -> Any:
 
 
 def _root() -> Path:
-    """Where Minari keeps datasets."""
     return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
 
 
@@ -314,12 +312,8 @@ def _provenance(metadata: dict[str, Any]) -> dict[str, Any]:
         environment = _json(spec, "env_spec").get("id") if isinstance(spec, str) else None
     except UserError:
         environment = None
-    said = {
-        "environment": environment,
-        "minari": metadata.get("dataset_id"),
-        "minari_version": metadata.get("minari_version"),
-        "algorithm": metadata.get("algorithm_name"),
-    }
+    known = {"minari": "dataset_id", "minari_version": "minari_version", "algorithm": "algorithm_name"}
+    said = {"environment": environment, **{name: metadata.get(entry) for name, entry in known.items()}}
     return {name: text for name, text in said.items() if isinstance(text, str) and len(text) < 1000}
 
 

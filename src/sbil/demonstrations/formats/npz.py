@@ -174,7 +174,6 @@ def _few(taken: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
-    """The demonstrations that `save` wrote."""
     said = _header(arrays["header"])
     lengths, observations, actions = arrays["lengths"], arrays["observations"], arrays["actions"]
     for name in BY_TRAJECTORY:
