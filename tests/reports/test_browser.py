@@ -237,7 +237,7 @@ def test_charts_have_their_numbers_as_tables(opened):
     assert tab.locator(".panel .behind table").count() == panels
     row = tab.locator("#return-panels .panel").nth(1).locator("tbody tr").first
     shown = [result for result in results() if str(result.cell.method) == "bc" and result.cell.task.thin == 20]
-    assert row.inner_text().split("\t") == ["BC", *(tables.short(estimate(result.scores)) for result in shown)]
+    assert row.inner_text().split("\t") == ["BC", *(tables.bracketed(estimate(result.scores)) for result in shown)]
 
 
 def test_dark_and_light(opened):
