@@ -111,16 +111,12 @@ class Schema:
         if not isinstance(content, Mapping):
             raise UserError("a schema is a JSON object with 'action' and 'columns'.")
         _only(content, cls, "entry of a schema")
-        texts = {key: content.get(key) for key in ROLES}
-        for key, value in texts.items():
-            if not (isinstance(value, str) and value) and not (value is None and key != "action"):
-                raise UserError(f"'{key}' of a schema must be the name of a column.")
-        return cls(
-            **texts,  # type: ignore[arg-type]
-            missing=content.get("missing", "refuse"),
-            actions=_words(content.get("actions", []), "actions"),
-            columns=tuple(map(_column, _list(content.get("columns", []), "columns"))),
-        )
+        for role in ROLES:
+            name = content.get(role)
+            if not (isinstance(name, str) and name) and not (name is None and role != "action"):
+                raise UserError(f"'{role}' of a schema must be the name of a column.")
+        columns = tuple(map(_column, _list(content.get("columns", []), "columns")))
+        return cls(**{**content, "columns": columns, "actions": _words(content.get("actions", []), "actions")})
 
     @classmethod
     def load(cls, path: str | Path) -> Schema:

@@ -41,10 +41,7 @@ def save(demonstrations: Demonstrations, path: Path) -> None:
     """Write demonstrations to `path`; the same demonstrations give the same bytes."""
     trajectories = demonstrations.trajectories
     version = STACKED if demonstrations.stack else VERSION
-    try:
-        text = as_text({"format": MARK, "version": version, **describe(demonstrations)})
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+    text = as_text({"format": MARK, "version": version, **describe(demonstrations)})
     arrays = {
         "header": np.frombuffer(text.encode(), np.uint8),
         "observations": np.concatenate([t.observations for t in trajectories]),
