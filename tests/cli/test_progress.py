@@ -8,7 +8,8 @@ from rich.console import Console
 
 from cells import cell_of
 from sbil.cli import progress
-from sbil.cli.progress import WIDE, Board, duration, roomy, say
+from sbil.cli.grids import WIDE, roomy
+from sbil.cli.progress import Board, duration, say
 from sbil.experiments import Cell, Result
 from sbil.training import Report
 

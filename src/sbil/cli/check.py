@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +17,7 @@ EXAMPLES = (
     "sbil check stays.csv",
     "sbil check stays.csv --episode stay --time hour --action treatment --json",
 )
-WIDE = 10_000
-WORDS = {"stops": "[red]stops[/]", "harms": "[yellow]harms[/]", "note": "note"}
+STYLES = {"stops": "red", "harms": "yellow", "note": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,34 +43,26 @@ def run(command: Command) -> None:
 
 def show(found: "Check") -> None:
     """Print the table of columns, the decisions, the episodes, the problems, and what to type next."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table as Grid
+    from rich.text import Text
 
-    # A file or a pipe has no width, so that no line is cut.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
-    console.print(
-        f"{escape(found.source)}: {found.rows:,} rows, {len(found.columns)} columns ({escape(found.description)})"
-    )
-    grid = Grid(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for head in ("column", "role", "type", "missing", "distinct", "min", "mean", "max", "levels"):
-        grid.add_column(head, justify="left" if head in ("column", "role", "type", "levels") else "right")
-    for column in found.columns:
-        grid.add_row(*map(escape, _cells(column)))
-    console.print(grid)
+    from sbil.cli.grids import roomy, show_grid
+
+    print(f"{found.source}: {found.rows:,} rows, {len(found.columns)} columns ({found.description})")
+    heads = ("column", "role", "type", "missing", "distinct", "min", "mean", "max", "levels")
+    show_grid(heads, [_cells(column) for column in found.columns], left=("role", "type", "levels"))
     if found.actions:
-        console.print("decisions: " + escape(", ".join(f"{name} {count}" for name, count in found.actions.items())))
+        print("decisions: " + ", ".join(f"{name} {count}" for name, count in found.actions.items()))
     if found.episodes:
-        console.print(f"episodes:  {_lengths(found.episodes)}")
+        print(f"episodes:  {_lengths(found.episodes)}")
     for problem in found.problems:
-        console.print(
-            f"{WORDS[problem.severity]}: {escape(problem.where)}: {escape(problem.what)}; {escape(problem.remedy)}"
-        )
+        severity = problem.severity, STYLES[problem.severity]
+        told = f": {problem.where}: {problem.what}; {problem.remedy}"
+        roomy(Console()).print(Text.assemble(severity, told))
     if not found.problems:
-        console.print("no problem was found")
+        print("no problem was found")
     lead = "correct what stops first, then" if found.blocked else "next"
-    console.print(f"{lead}: {escape(found.command)}", soft_wrap=True)
+    print(f"{lead}: {found.command}")
 
 
 def _lengths(episodes: "EpisodeFacts") -> str:

@@ -1,6 +1,5 @@
 """Progress on the error stream: a bar or a table on a terminal; plain lines, or nothing, elsewhere."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,21 +13,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from sbil.cli.grids import roomy
 from sbil.fitting import words_of
 from sbil.training import Report
 
 if TYPE_CHECKING:
     from sbil.experiments import Cell, Result
-
-WIDE = 1000  # columns of a file, which has room for every name
-
-
-def roomy(console: Console) -> Console:
-    """The console; if it is not a terminal, and COLUMNS does not say how wide it is, it cuts nothing."""
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = WIDE
-    return console
-
 
 console = Console(stderr=True)
 

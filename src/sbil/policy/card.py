@@ -25,9 +25,10 @@ from sbil.text import counted, over
 FEW = 10  # decisions; a smaller count could identify a person
 MOST = 30  # rows of a table; policy.json has all
 LONGEST = 80  # characters of a name
+MADE = ("algorithm", "preset", "seed", "updates", "sbil", "device")
 KNOWN = {
-    *("algorithm", "preset", "settings", "updates", "seed", "thin", "thin_offset", "standardised", "data", "sbil"),
-    *("device", "selection", "baselines", "shares", "calibration"),
+    *(*MADE, "settings", "thin", "thin_offset", "standardised", "data"),
+    *("selection", "baselines", "shares", "calibration"),
 }
 
 
@@ -91,9 +92,7 @@ def _what(policy: Policy) -> str:
     sees = f"images of {shape} bytes" if images else counted(policy.spec.observation_shape[0], "number")
     lines = [
         f"A network that sees {sees} and gives each of {counted(len(policy.action_names), 'action')} a probability.",
-        _listed(
-            {key: made[key] for key in ("algorithm", "preset", "seed", "updates", "sbil", "device") if key in made}
-        ),
+        _listed({key: made[key] for key in MADE if key in made}),
     ]
     if selection:
         lines.append(f"Chosen by cross-validation: {escaped(selection.get('chosen', ''))}.")
@@ -113,10 +112,9 @@ def _data(policy: Policy) -> str:
         "SHA-256 of what was learned": data.get("sha256"),
         "SHA-256 of all that was read": data.get("sha256_of_all"),
         "SHA-256 of the source": origin.get("sha256"),
-        **{
-            key: origin[key] for key in origin if key not in ("source", "sha256") and isinstance(origin[key], str | int)
-        },
     }
+    named = {"source", "sha256"}
+    facts |= {key: value for key, value in origin.items() if key not in named and isinstance(value, str | int)}
     if policy.schema:
         roles = {role: getattr(policy.schema, role) for role in ("episode", "time", "terminal", "truncated", "group")}
         facts |= {f"column of {role}": name for role, name in roles.items()}
@@ -127,21 +125,18 @@ def _data(policy: Policy) -> str:
 def _columns(policy: Policy) -> str:
     if not policy.observation_names:
         return ""
-    kinds = [_kind(column) for column in policy.schema.columns for _ in column.names] if policy.schema else []
+    names, schema = policy.observation_names, policy.schema
+    kinds = [_kind(one) for one in schema.columns for _ in one.names] if schema else ["number"] * len(names)
     rows = []
-    for index, name in enumerate(policy.observation_names):
-        kind = kinds[index] if kinds else "number"
-        scaling = [float(part[index]) for part in policy.standardisation or ()]
-        told = ["-"] * len(scaling) if _counts(kind, *scaling) else [f"{number:.3g}" for number in scaling]
+    for name, kind, *scaling in zip(names, kinds, *(policy.standardisation or ()), strict=True):
+        told = ["-" if _counts(kind, *map(float, scaling)) else f"{number:.3g}" for number in scaling]
         rows.append([name, kind, *told])
     heads, note = ["column", "kind"], "Columns are not changed."
     if policy.standardisation:
         heads = [*heads, "mean", "scale"]
         note = "Columns are standardised: (value - mean) / scale."
         if any(row[-1] == "-" for row in rows):
-            note += (
-                " A dash (-) hides the values of codes and of columns of zeros and ones, because these would be counts."
-            )
+            note += " A dash (-) hides values of codes and of columns of zeros and ones, because these would be counts."
     return f"{note}\n\n{_table(heads, rows)}"
 
 
@@ -160,9 +155,7 @@ def _actions(policy: Policy) -> str:
     shares = _shares(policy)
     words = ["hidden" if share is None else f"{share:.0%}" for share in shares or ()]
     words = words or ["not recorded"] * len(policy.action_names)
-    rows = [
-        [str(number), name, share] for number, (name, share) in enumerate(zip(policy.action_names, words, strict=True))
-    ]
+    rows = [[str(number), *pair] for number, pair in enumerate(zip(policy.action_names, words, strict=True))]
     few = f"Hidden: fewer than {FEW} decisions, or a share that would reveal such a count."
     return _table(["number", "action", "share of decisions"], rows) + (f"\n\n{few}" if "hidden" in words else "")
 
@@ -199,11 +192,8 @@ def _scores(rows: Sequence[Mapping[str, Any]], held_out: Mapping[str, Any]) -> s
         return "It has not been scored on held-out data: nothing here says how good it is."
     metrics = [metric for metric in rows[0] if metric != "method"]
     lines = [[row["method"], *(_interval(row.get(metric)) for metric in metrics)] for row in rows]
-    counts = [
-        counted(held_out[key], word)
-        for key, word in (("episodes", "episode"), ("steps", "decision"))
-        if key in held_out
-    ]
+    words = {"episodes": "episode", "steps": "decision"}
+    counts = [counted(held_out[key], word) for key, word in words.items() if key in held_out]
     where = f" ({', '.join(counts)})" if counts else ""
     intervals = over(held_out.get("resampled", {}))
     intervals = f"in brackets the {intervals}" if intervals.startswith("95 %") else intervals
