@@ -101,11 +101,8 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The parameters that are settings of the algorithm and change the preset; a list of widths is a tuple."""
         names = algorithms.settings_of(algorithms.configure(self.algorithm, self.preset))
         given = {name: value for name, value in self.get_params(deep=False).items() if name in names}
-        return {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
-            if value is not None
-        }
+        given = {name: value for name, value in given.items() if value is not None}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
     def _updates(self) -> int | None:
         given: Any = self.updates

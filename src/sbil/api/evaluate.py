@@ -53,17 +53,9 @@ class LiveReturns:
 
     def as_json(self) -> dict[str, Any]:
         """The summary as plain values."""
-        return {
-            "environment": self.environment,
-            "episodes": len(self.returns),
-            "mean": self.mean,
-            "low": self.low,
-            "high": self.high,
-            "min": float(self.returns.min()),
-            "max": float(self.returns.max()),
-            "demonstrator": self.demonstrator,
-            "scaled": self.scaled,
-        }
+        facts = {name: value for name, value in vars(self).items() if name != "returns"}
+        ends = {"min": float(self.returns.min()), "max": float(self.returns.max())}
+        return {**facts, "episodes": len(self.returns), "mean": self.mean, **ends}
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,12 +179,7 @@ def _demonstrator(policy: Policy, environment: str) -> tuple[str, str] | None:
 
 
 def evaluate_decisions(
-    policy: Policy,
-    data: Any,
-    *,
-    columns: Mapping[str, Any] | None = None,
-    training: Any = None,
-    another: Any = None,
+    policy: Policy, data: Any, *, columns: Mapping[str, Any] | None = None, training: Any = None, another: Any = None
 ) -> MatchedDecisions:
     """Compare a policy with recorded decisions, and ask whether it knows which states are new to it.
 
@@ -232,13 +219,15 @@ def notes(policy: Policy, held_out: Demonstrations, training: Demonstrations | N
     """Reasons why scores may say less than they seem to."""
     known = policy.provenance.get("data", {})
     found = _notes_on_held_out(held_out, known)
-    if training is not None:
-        found += _notes_on_training(held_out, training, known, algorithm_of(policy) != "bc")
-        if algorithm_of(policy) != "bc" and policy.temperature != 1:
-            found.append(
-                "the policy's probabilities were calibrated and those of bc were not: log-loss, Brier score and ECE "
-                "are not compared on equal terms"
-            )
+    if training is None:
+        return found
+    cloned = algorithm_of(policy) != "bc"
+    found += _notes_on_training(held_out, training, known, cloned)
+    if cloned and policy.temperature != 1:
+        found.append(
+            "the policy's probabilities were calibrated and those of bc were not: log-loss, Brier score and ECE "
+            "are not compared on equal terms"
+        )
     return found
 
 

@@ -10,10 +10,7 @@ from sbil.policy import Policy
 
 
 def decided_by_methods(
-    policy: Policy,
-    held_out: Demonstrations,
-    training: Demonstrations | None,
-    calibration: Demonstrations | None = None,
+    policy: Policy, held_out: Demonstrations, training: Demonstrations | None, calibration: Demonstrations | None = None
 ) -> dict[str, Decided]:
     """Return what the baselines, BC and the policy predict for held-out decisions, by name; the policy comes last.
 

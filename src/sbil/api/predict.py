@@ -48,12 +48,8 @@ class Decisions:
 
     def as_json(self) -> dict[str, Any]:
         """The counts as plain values."""
-        return {
-            "rows": len(self.frame),
-            "dropped": self.dropped,
-            "actions": self.actions,
-            "unfamiliar": self.unfamiliar,
-        }
+        rows = len(self.frame)
+        return {"rows": rows, "dropped": self.dropped, "actions": self.actions, "unfamiliar": self.unfamiliar}
 
     def save(self, out: str | Path, overwrite: bool = False) -> None:
         """Write the table as CSV or Parquet. No text in a CSV begins like a formula: spreadsheets run formulas."""

@@ -1,17 +1,12 @@
 """Which part of the data is learned from, which is held out, and how a policy folder records it."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 
-KINDS: dict[str, tuple[type, ...]] = {
-    "trajectories": (int,),
-    "held_out": (int, float),
-    "calibrate": (bool,),
-    "draw_seed": (int,),
-}
+KINDS = {"trajectories": (int,), "held_out": (int, float), "calibrate": (bool,), "draw_seed": (int,)}
 
 
 class Parts(NamedTuple):
@@ -45,7 +40,7 @@ class Split:
 
     @classmethod
     def recorded(cls, facts: Any) -> "Split":
-        """The split that a policy records under "data"; anything that `record` could not have written is refused."""
+        """The split that a policy records under "data"; what cannot be its fields is refused."""
         if "drawn" not in facts:
             return cls()
         content = facts["drawn"]
@@ -54,10 +49,6 @@ class Split:
         if not good or min(content.values()) < 0 or content["held_out"] >= 1:
             raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
         return cls(**content)
-
-    def record(self) -> dict[str, Any]:
-        """What a policy records under "drawn"."""
-        return asdict(self)
 
     def parts(self, data: Demonstrations) -> Parts:
         """Divide the data."""

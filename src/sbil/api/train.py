@@ -55,7 +55,7 @@ class TrainingReport:
     def taken(self) -> np.ndarray:
         """[actions] how often each action was taken in the decisions that were learned from."""
         made = self.policy.provenance
-        return taken(self.training, made["thin"], made["thin_offset"])
+        return _taken(self.training, made["thin"], made["thin_offset"])
 
     @property
     def calibrated(self) -> bool:
@@ -85,10 +85,7 @@ class TrainingReport:
     def _scores(self) -> dict[str, Any]:
         found: dict[str, Any] = {name: score._asdict() for name, score in self.scores.items()}
         if self.held_out:
-            found["held_out"] |= {
-                "episodes": len(self.held_out),
-                "resampled": resampled(self.held_out),
-            }
+            found["held_out"] |= {"episodes": len(self.held_out), "resampled": resampled(self.held_out)}
         return found
 
 
@@ -158,7 +155,7 @@ def _checkpoint(out: Path, recipe: Recipe, split: Split, training: Demonstration
     identity = {
         **asdict(replace(recipe, candidates={})),
         "settings": {name: settings_of(config) for name, config in recipe.candidates.items()},
-        "drawn": split.record(),
+        "drawn": asdict(split),
         "data": fingerprint(training),
         "version": MADE_BY,
         "device": devices.describe(runs=1),
@@ -182,14 +179,13 @@ def _report(policy: Policy, trained: Trained, everything: Demonstrations, split:
 
 def with_facts(policy: Policy, training: Demonstrations, everything: Demonstrations, split: Split) -> Policy:
     """The policy that records the shares of the actions and, if it learned from a part of the data, which part."""
-    made = {**policy.provenance, "shares": disclosed_shares(taken(training))}
+    made = {**policy.provenance, "shares": disclosed_shares(_taken(training))}
     if split != Split():
-        made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": split.record()}
+        made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": asdict(split)}
     return replace(policy, provenance=made)
 
 
-def taken(training: Demonstrations, thin: int = 1, thin_offset: int = 0) -> np.ndarray:
-    """[actions] how often each action was taken."""
+def _taken(training: Demonstrations, thin: int = 1, thin_offset: int = 0) -> np.ndarray:
     return np.bincount(training.decisions(thin, thin_offset).action, minlength=len(training.action_names))
 
 

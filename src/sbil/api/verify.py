@@ -140,9 +140,8 @@ def _trained(recipe: Recipe, name: str, training: Demonstrations, watch: Watch |
     except Diverged as error:
         raise UserError(f"{name}: trained again, it diverged by update {error.trained.diverged_at[0]}.") from None
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        raise UserError(
-            f"{name}: cannot be trained again here ({type(error).__name__}); there may be too little memory."
-        ) from None
+        why = f"({type(error).__name__}); there may be too little memory"
+        raise UserError(f"{name}: cannot be trained again here {why}.") from None
 
 
 def _compared(policy: Policy, again: Policy, training: Demonstrations) -> Verification:

@@ -11,10 +11,7 @@ from sbil.cli.options import Printed
 if TYPE_CHECKING:
     from sbil.algorithms import Entry
 
-EXAMPLES = (
-    "sbil algorithms",
-    "sbil algorithms edm",
-)
+EXAMPLES = ("sbil algorithms", "sbil algorithms edm")
 
 
 @dataclass(frozen=True, kw_only=True)

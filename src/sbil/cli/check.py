@@ -13,10 +13,7 @@ from sbil.cli.options import Printed
 if TYPE_CHECKING:
     from sbil.demonstrations import Check, ColumnFacts, EpisodeFacts
 
-EXAMPLES = (
-    "sbil check stays.csv",
-    "sbil check stays.csv --episode stay --time hour --action treatment --json",
-)
+EXAMPLES = ("sbil check stays.csv", "sbil check stays.csv --episode stay --time hour --action treatment --json")
 STYLES = {"stops": "red", "harms": "yellow", "note": ""}
 
 

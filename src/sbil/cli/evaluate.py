@@ -93,14 +93,11 @@ def show(result: "MatchedDecisions", trained: bool) -> None:
     from sbil.evaluation.decided import resampled
     from sbil.text import counted, over
 
-    data, agreement = result.data, result.agreement
+    data = result.data
     tell(data.observation_names, data.provenance)
     for note in result.notes:
         print(f"note: {note}")
-    print(
-        f"{agreement.accuracy:.1%} agreement on {counted(agreement.steps, 'recorded decision')}, log-loss "
-        f"{agreement.log_loss:.3f} (the most frequent action: {agreement.majority_accuracy:.1%})"
-    )
+    print(scores.agreement_in_words(result.agreement, "recorded decision"))
     intervals = over(resampled(data))
     scores.show_methods(result.compared, f"{counted(len(data), data.words[0])} [{intervals}]")
     scores.show_actions(result.decided, data.action_names)

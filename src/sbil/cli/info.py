@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 from sbil.cli.options import Printed
 
-EXAMPLES = (
-    "sbil info",
-    "sbil info --json",
-)
+EXAMPLES = ("sbil info", "sbil info --json")
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,7 @@ from pathlib import Path
 
 from sbil.cli.options import Printed
 
-EXAMPLES = (
-    "sbil quickstart",
-    "sbil quickstart --out /tmp/first --runs 20 --json",
-)
+EXAMPLES = ("sbil quickstart", "sbil quickstart --out /tmp/first --runs 20 --json")
 
 
 @dataclass(frozen=True)

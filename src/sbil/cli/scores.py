@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sbil.cli.grids import show_grid
 
 if TYPE_CHECKING:
+    from sbil.evaluation.agreement import Agreement
     from sbil.evaluation.decided import Decided
     from sbil.evaluation.familiarity import Familiarity
     from sbil.evaluation.matching import MethodScores
@@ -19,6 +20,16 @@ SHIFTS = {
     "another": "another population",
 }
 FEW = 12  # actions that have a table of their own
+
+
+def agreement_in_words(found: "Agreement", word: str) -> str:
+    """The agreement with decisions, which `word` names, in one line."""
+    from sbil.text import counted
+
+    return (
+        f"{found.accuracy:.1%} agreement on {counted(found.steps, word)}, log-loss {found.log_loss:.3f} "
+        f"(the most frequent action: {found.majority_accuracy:.1%})"
+    )
 
 
 def show_methods(rows: "Sequence[MethodScores]", title: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sbil.cli.options import Folder, Printed
 
+SIZES = {"trajectories": "episode", "steps": "decision"}
 EXAMPLES = ("sbil show policy/", "sbil show policy/ --json")
 
 
@@ -52,9 +53,7 @@ def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
         "columns": ", ".join(f"{role}: {name}" for role, name in roles.items() if name),
         "standardised": "yes, inside the policy" if policy.standardisation else "no",
         "temperature": f"{policy.temperature:g}",
-        "trained on": f"{_count(data['trajectories'], 'episode')}, {_count(data['steps'], 'decision')}"
-        if {"trajectories", "steps"} <= {*data}
-        else "",
+        "trained on": ", ".join(_count(data[key], word) for key, word in SIZES.items() if {*SIZES} <= {*data}),
         "data": data.get("sha256", ""),
         "seed": str(made.get("seed", "")),
         "sbil": made.get("sbil", ""),

@@ -85,7 +85,7 @@ def run(command: Command) -> None:
 
 def show(command: Command, report: "TrainingReport") -> None:
     """Say what was written, what was chosen and how well it agrees."""
-    from sbil.cli.scores import show_methods
+    from sbil.cli.scores import agreement_in_words, show_methods
     from sbil.evaluation.decided import resampled
     from sbil.text import counted, over
 
@@ -95,10 +95,7 @@ def show(command: Command, report: "TrainingReport") -> None:
     print(f"wrote {command.out} ({command.algorithm}, {updates}, {trained.seconds:.1f} s)")
     show_choice(report)
     for name, score in report.scores.items():
-        print(
-            f"{name.replace('_', '-')} decisions: {score.accuracy:.1%} agreement on {counted(score.steps, 'step')}, "
-            f"log-loss {score.log_loss:.3f} (the most frequent action: {score.majority_accuracy:.1%})"
-        )
+        print(f"{name.replace('_', '-')} decisions: {agreement_in_words(score, 'step')}")
     if report.calibrated:
         likewise = "; bc's too" if command.algorithm != "bc" else ""
         print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out{likewise}")

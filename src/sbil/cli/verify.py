@@ -11,10 +11,7 @@ from sbil.cli.options import Folder, Printed, call
 if TYPE_CHECKING:
     from sbil.api.verify import Verification
 
-EXAMPLES = (
-    "sbil verify policy/ --data stays.csv",
-    "sbil verify policy/ --data demos.npz --json",
-)
+EXAMPLES = ("sbil verify policy/ --data stays.csv", "sbil verify policy/ --data demos.npz --json")
 
 
 @dataclass(frozen=True, kw_only=True)

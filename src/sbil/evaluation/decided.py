@@ -31,12 +31,6 @@ class Decided(NamedTuple):
         """[n], whether the most probable action is the one taken."""
         return self.chosen == self.actions
 
-    @property
-    def absent(self) -> tuple[int, ...]:
-        """The actions that were never taken; averages over actions leave them out."""
-        counts = np.bincount(self.actions, minlength=self.probabilities.shape[1])
-        return tuple(np.flatnonzero(counts == 0).tolist())
-
 
 def decided(policy: Policy, demonstrations: Demonstrations, thin: int = 1, thin_offset: int = 0) -> Decided:
     """The probabilities that a policy gives to the actions at every recorded decision."""

@@ -167,8 +167,7 @@ def _load(path: Path) -> Policy:
     layers = _shapes(described)
     shapes: dict[str, tuple[int, ...]] = {}
     for name, (inputs, outputs) in layers.items():
-        shapes[f"{name}.weight"] = (inputs, outputs)
-        shapes[f"{name}.bias"] = (outputs,)
+        shapes |= {f"{name}.weight": (inputs, outputs), f"{name}.bias": (outputs,)}
     if description["standardised"]:
         shapes["standardisation.mean"] = shapes["standardisation.scale"] = (described["sizes"][0],)
     if description["energies"]:
@@ -188,7 +187,6 @@ def _load(path: Path) -> Policy:
             raise UserError(f"{WEIGHTS}: a scale of the standardisation is not positive; the folder is damaged.")
     if description["energies"] and (np.diff(tensors["energies"]) < 0).any():
         raise UserError(f"{WEIGHTS}: the quantiles of the energies do not ascend; the folder is damaged.")
-    schema = _schema(description)
     return Policy(
         network=network,
         observation_names=tuple(description["observation_names"]),
@@ -197,7 +195,7 @@ def _load(path: Path) -> Policy:
         provenance=description["provenance"],
         temperature=float(description["temperature"]),
         energies=tensors.get("energies"),
-        schema=schema,
+        schema=_schema(description),
     )
 
 
@@ -245,12 +243,8 @@ def _description(path: Path) -> dict[str, Any]:
 def _conditions(description: dict[str, Any]) -> dict[str, bool]:
     network = description.get("network")
     network = network if isinstance(network, dict) else {}
-    sizes = network.get("sizes")
-    good_sizes = (
-        isinstance(sizes, list)
-        and 2 <= len(sizes) <= 64
-        and all(type(size) is int and 0 < size <= LARGEST_WIDTH for size in sizes)
-    )
+    sizes: Any = network.get("sizes")
+    good_sizes = _whole(sizes, LARGEST_WIDTH) and 2 <= len(sizes) <= 64
     ends = (sizes[0], sizes[-1]) if sizes and good_sizes else (None, None)
     images = network.get("kind") == "conv"
     good_images = not images or (good_sizes and _sound_convolutions(network))
@@ -286,7 +280,9 @@ def _sound_provenance(made: Any) -> bool:
 def _sound_convolutions(network: dict[str, Any]) -> bool:
     """Whether image, convolutions and the first dense layer fit together."""
     image, kernels = network.get("image"), network.get("convolutions")
-    if not isinstance(kernels, list) or not 1 <= len(kernels) <= 16 or not all(map(_three, [image, *kernels])):
+    if not isinstance(kernels, list) or not 1 <= len(kernels) <= 16:
+        return False
+    if not all(_whole(numbers, 4096) and len(numbers) == 3 for numbers in (image, *kernels)):
         return False
     if any(width % stride for _, width, stride in kernels):
         return False
@@ -297,9 +293,9 @@ def _sound_convolutions(network: dict[str, Any]) -> bool:
     return bool(last == network["sizes"][0])
 
 
-def _three(numbers: Any) -> bool:
-    """Whether it is a list of three whole numbers from 1 to 4096."""
-    return isinstance(numbers, list) and len(numbers) == 3 and all(type(n) is int and 0 < n <= 4096 for n in numbers)
+def _whole(numbers: Any, most: int) -> bool:
+    """Whether it is a list of whole numbers from 1 to `most`."""
+    return isinstance(numbers, list) and all(type(number) is int and 0 < number <= most for number in numbers)
 
 
 def _temperature(number: Any) -> bool:
