@@ -13,7 +13,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from sbil.cli.grids import roomy
 from sbil.fitting import words_of
 from sbil.training import Report
 
