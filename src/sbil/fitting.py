@@ -79,7 +79,7 @@ def _candidates(algorithm: str, preset: str, config: Any, settings: Mapping[str,
     if config is None:
         return algorithms.candidates(algorithm, preset, settings)
     kind = algorithms.get(algorithm).config
-    if not isinstance(config, kind):
+    if type(config) is not kind:
         raise UserError(f"the config of {algorithm} must be a {kind.__name__}. Got {type(config).__name__}.")
     if settings:
         raise UserError(f"both config and the setting '{next(iter(settings))}' are given; change the config instead.")

@@ -56,10 +56,6 @@ class Baselines:
             PREVIOUS: Decided(previous, steps.action, episodes),
         }
 
-    def as_json(self) -> dict[str, Any]:
-        """The counts as plain values."""
-        return {"first": self.first.tolist(), "following": self.following.tolist()}
-
     @classmethod
     def from_json(cls, content: Any) -> Baselines:
         """Read the counts from plain values, and check them."""

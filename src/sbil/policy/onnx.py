@@ -156,13 +156,13 @@ def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
         doc_string="Observations in their own units give logits, probabilities and the energy of each row. "
         "Rows must be finite numbers: the outputs of other rows have no meaning.",
     )
-    helper.set_model_props(model, {name: _json(value) for name, value in _metadata(policy).items()})
+    helper.set_model_props(model, _metadata(policy))
     return model
 
 
-def _metadata(policy: Policy) -> dict[str, Any]:
+def _metadata(policy: Policy) -> dict[str, str]:
     weights = safetensors.numpy.save(folder._tensors(policy))
-    return {
+    entries = {
         "format": "sbil-policy-onnx",
         "sbil": __version__,
         "observation_names": list(policy.observation_names),
@@ -173,7 +173,5 @@ def _metadata(policy: Policy) -> dict[str, Any]:
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "provenance": {key: value for key, value in policy.provenance.items() if key != "baselines"},  # small counts
     }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    how: dict[str, Any] = {"sort_keys": True, "ensure_ascii": False, "allow_nan": False}
+    return {name: json.dumps(value, **how) for name, value in entries.items()}

@@ -59,9 +59,8 @@ class Policy:
         mean, scale = (np.asarray(part, np.float64) for part in self.standardisation)
         first = network.layers[0]
         weight = np.asarray(first.weight, np.float64) / scale[:, None]
-        folded = Dense(
-            jnp.asarray(weight, jnp.float32), jnp.asarray(np.asarray(first.bias) - mean @ weight, jnp.float32)
-        )
+        bias = np.asarray(first.bias) - mean @ weight
+        folded = Dense(jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32))
         return eqx.tree_at(lambda whole: whole.layers[0], network, folded)
 
     def logits(self, observations: ArrayLike) -> np.ndarray:
