@@ -6,7 +6,7 @@ gaps to fill, are written once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -234,12 +234,9 @@ def _fill(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None
 def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     """Write the observations of a table whose decisions may not be known, in the order of the file."""
     _, batches = begin(table)
-    for column in schema.columns:
-        require(column.name, table.names, "observation")
     carry = schema.missing == "last" and schema.episode is not None
     keys = {role: name for role in ("episode", "time") if (name := schema.roles[role])}
-    for role, name in keys.items() if carry else ():
-        require(name, table.names, role)
+    _require_all(table, schema, keys if carry else {})
     shown = {role: name for role, name in keys.items() if name in table.names}
     # Episode and time are needed only where values are carried on.
     needed = keys if carry else dict.fromkeys(keys)
@@ -261,6 +258,13 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
         "rows in file": len(read),
         "filled values": {} if schema.missing == "drop" else read.missing,
     }
+
+
+def _require_all(table: Table, schema: Schema, keys: Mapping[str, str]) -> None:
+    for column in schema.columns:
+        require(column.name, table.names, "observation")
+    for role, name in keys.items():
+        require(name, table.names, role)
 
 
 def _as_in_the_file(name: str, order: Order, folder: Path) -> str:
