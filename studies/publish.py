@@ -24,6 +24,7 @@ def pages() -> dict[Path, str]:
     parts = {
         ROOT / "README.md": {"headline": tables.headline()},
         docs / "results.md": tables.for_results_page(),
+        docs / "clinical.md": tables.for_clinical_page(),
         docs / "environments.md": {"returns": tables.returns()},
         docs / "reproduction.md": {**tables.for_reproduction_page(), "cpu": rounding.runs()},
         docs / "understanding_edm.md": remedies_tables.for_page(),

@@ -12,12 +12,12 @@ from sbil import environments
 from sbil.experiments import Result
 from sbil.experiments.environment import played
 from sbil.experiments.store import read
-from sbil.reports import paper_numbers, tables
+from sbil.reports import clinical, paper_numbers, tables
 from sbil.reports.cells import grouped
 from sbil.reports.differences import FEWEST_DRAWS, difference, differences, few_draws, verdict
 from sbil.reports.names import NAMES, name_of, place_of
 from sbil.text import markdown_table
-from studies.pages import RESULTS, bold
+from studies.pages import RESULTS, ROOT, bold
 
 DECAYS = "bc+weight_decay=0/0.1/0.3/1/3/10"
 METHODS = ("bc", "bc:decay", "rcal", "value_dice", "edm", "edm:paper")  # in the README; docs/results.md has all
@@ -243,3 +243,13 @@ def for_results_page() -> dict[str, str]:
 def for_reproduction_page() -> dict[str, str]:
     """Return the tables of docs/reproduction.md that are made here, by their marks."""
     return {"standing": standing(), "states": states(), "ends": ends()}
+
+
+def for_clinical_page() -> dict[str, str]:
+    """Return the tables of docs/clinical.md. Of the previous action shown, the page has some numbers in a sentence."""
+    demo = ROOT / "tests" / "clinical" / "mimic-iii-demo.parquet"  # no result
+    paths = [*sorted((RESULTS / "clinical").glob("*.parquet")), demo]
+    found = {table.task.name: table for table in clinical.tables([r for path in paths for r in read(path)])}
+    shown = ("MIMIC-III-2a", "MIMIC-III-4a", "PhysioNet-2012", "ICU-Sepsis")
+    parts = {f"scores of {name}": clinical.scores_in_markdown(found[name]) + "\n" for name in shown}
+    return {**parts, "differences": clinical.differences_in_markdown(found["PhysioNet-2012"]) + "\n"}
