@@ -33,6 +33,7 @@ def test_the_page_goes_all_the_way(names):
     assert names["again"].same
     assert names["page"].shown == 50
     assert names["live"].returns.shape == (10,)
+    assert names["grid"].played[0].scores.shape == (2, 1)
     assert names["trained"].metrics["policy_loss"].shape[1] == 3
 
 

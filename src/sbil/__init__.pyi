@@ -21,6 +21,7 @@ from sbil.evaluation import play as play
 from sbil.fitting import fit as fit
 from sbil.policy import Policy as Policy
 from sbil.reports.report import report as report
+from sbil.reports.reproduce import reproduce as reproduce
 from sbil.reports.view import view as view
 from sbil.training import train_many as train_many
 from sbil.training import train_one as train_one

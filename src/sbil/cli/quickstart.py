@@ -31,18 +31,26 @@ class Command(Printed):
 def run(command: Command) -> None:
     """Run, tabulate, draw, and say where to go next."""
     from sbil import files
-    from sbil.cli.reproduce import print_results, run_cells
-    from sbil.experiments import Cell, EnvironmentTask, Method
+    from sbil.cli.reproduce import print_results
+    from sbil.cli.screen import Screen
+    from sbil.experiments import Experiment, Method
     from sbil.reports import figures, tables
+    from sbil.reports.reproduce import reproduce
     from sbil.reports.rows import cell_rows
 
-    task = EnvironmentTask("CartPole-v1", "ppo", "sampled", 20, command.episodes)
-    cells = [
-        Cell(task, method, size, command.runs, 1, command.updates)
-        for method in (Method("bc"), Method("edm"))
-        for size in (1, 3, 7)
-    ]
-    results = run_cells(cells, command.out / "cells")
+    small = Experiment(
+        "CartPole-v1",
+        (("ppo", "sampled"),),
+        (Method("bc"), Method("edm")),
+        thin=20,
+        sizes=(1, 3, 7),
+        draws=command.runs,
+        initialisations=1,
+        updates=command.updates,
+        episodes=command.episodes,
+    )
+    cells = command.out / "cells"
+    results = reproduce(cells, [small], watcher=Screen(cells), report=False).played
     files.write_text(command.out / "table.md", tables.markdown(results, tables.with_interval))
     figures.write(figures.against_size(results), command.out / "figure.png")
     if command.json:

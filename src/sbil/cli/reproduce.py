@@ -10,10 +10,9 @@ from sbil.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from sbil.clinical.datasets import Known
-    from sbil.experiments import Cell, Experiment, Result, TableTask
+    from sbil.experiments import Experiment, Result
     from sbil.experiments.run import Execute
-    from sbil.experiments.table import Wanted
-    from sbil.reports.clinical import Table
+    from sbil.reports.reproduce import Compared, Reproduced
 
 
 EXAMPLES = (
@@ -82,32 +81,41 @@ class Command:
 
 def run(command: Command) -> None:
     """Run what is missing, then print the tables and write the report beside the results."""
-    from sbil.experiments.store import files_in, read_all
-    from sbil.experiments.table import cells_of_table
+    from sbil.cli.screen import Screen
+    from sbil.reports.reproduce import reproduce
 
-    # What cannot be run, or read for the report, is named before the work and not after it.
-    known, played = asked_for(command)
-    wanted = methods_of(command, known)
-    execute = executor(command)
-    if files_in(command.out):
-        read_all([command.out], episodes=False)
-    tasks = [opened(command, one) for one in known]
-    matched = [cell for task, methods in zip(tasks, wanted, strict=True) for cell in cells_of_table(task, methods)]
-    results = run_cells([*matched, *played], command.out, execute)
-    tables = [table for table in write_report(command.out) if table.task in tasks]
-    show(command, tables, results[len(matched) :])
+    # What cannot be run is named before the work and not after it.
+    played, matched = experiments_of(command), datasets_of(command)
+    watcher = Screen(command.out, command.json)
+    show(command, reproduce(command.out, played, matched, execute=executor(command), watcher=watcher))
 
 
-def asked_for(command: Command) -> "tuple[list[Known], list[Cell]]":
-    """The clinical datasets that were asked for, and the cells of environments."""
+def experiments_of(command: Command) -> "list[Experiment]":
+    """The experiments in environments; none if clinical data alone are named."""
+    return [] if environments_of(command) == [] else experiments(command)
+
+
+def datasets_of(command: Command) -> "list[Compared]":
+    """The clinical datasets that were named, and what is compared on each."""
     from sbil.clinical import datasets
-    from sbil.experiments.experiment import cells_of
+    from sbil.clinical.datasets import Asked
+    from sbil.experiments import TableTask
+    from sbil.reports.reproduce import Compared
 
     known = [datasets.get(name) for name in split(command.env or "") if name in datasets.known()]
-    if environments_of(command) != []:
-        return known, cells_of(experiments(command))
-    only_environments(command, known)
-    return known, []
+    if environments_of(command) == []:
+        only_environments(command, known)
+    check_source(command, known)
+    methods = split(command.algorithms) if command.algorithms else None
+    splits = 10 if command.draws is None else command.draws
+    found = []
+    for one in known:
+        asked = Asked(command.out / TableTask.private, command.source, command.accept_incomplete)
+        if not one.source:
+            trajectories, episodes = recorded(command)
+            asked = Asked(asked.folder, trajectories=trajectories, episodes=episodes)
+        found.append(Compared(one, asked, one.wanted(methods, splits, command.updates)))
+    return found
 
 
 def environments_of(command: Command) -> list[str] | None:
@@ -117,36 +125,9 @@ def environments_of(command: Command) -> list[str] | None:
     return None if command.env is None else [name for name in split(command.env) if name not in datasets.known()]
 
 
-def methods_of(command: Command, known: "Sequence[Known]") -> "list[list[Wanted]]":
-    """What is compared on each dataset."""
-    check_source(command, known)
-    methods = split(command.algorithms) if command.algorithms else None
-    splits = 10 if command.draws is None else command.draws
-    return [one.wanted(methods, splits, command.updates) for one in known]
-
-
 def split(text: str) -> list[str]:
     """ "bc, edm" as names."""
     return [name.strip() for name in text.split(",")]
-
-
-def opened(command: Command, known: "Known") -> "TableTask":
-    """The task of a clinical dataset; what was read of it before is not read again."""
-    from sbil.cli.clinical import reading
-    from sbil.clinical.datasets import Asked
-    from sbil.experiments import TableTask
-
-    folder = command.out / TableTask.private
-    with reading() as progress:
-        if known.source:
-            asked = Asked(folder, command.source, command.accept_incomplete, progress=progress)
-        else:
-            trajectories, episodes = recorded(command)
-            asked = Asked(folder, trajectories=trajectories, episodes=episodes)
-        task, account = known.open(asked)
-    if account and not command.json:
-        print(account, f"{folder} holds rows of patients: do not pass it on.", sep="\n")
-    return task
 
 
 def check_source(command: Command, known: "Sequence[Known]") -> None:
@@ -249,46 +230,7 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
         raise UserError(f"{option} must be whole numbers separated by commas. Got '{text}'.") from None
 
 
-def run_cells(cells: "Sequence[Cell]", out: Path, execute: "Execute | None" = None) -> "list[Result]":
-    """All cells, with a live table of what is done, running and left; diverged runs are named as they are found.
-
-    What comes back has one mean return per run: the files keep every episode.
-    """
-    from sbil.cli.progress import Board, live, say
-    from sbil.experiments.run import run_grid
-    from sbil.experiments.store import Store
-
-    finished: dict[Cell, Result] = {}
-    board = Board(cells)
-    try:
-        with live(board):
-            for result, fresh in run_grid(cells, Store(out), board.advance, execute=execute):
-                board.finish(result, fresh)
-                finished[result.cell] = result.summary()
-                took = f"{sum(result.seconds.values()):.1f} s" if fresh else "kept from before"
-                say(f"{len(finished)}/{len(cells)} {result.cell}: {took}")
-                if result.diverged:
-                    say(f"  {diverged_text(result)}", "yellow")
-    except KeyboardInterrupt:
-        say(f"stopped: {len(finished)} of {len(cells)} cells are finished and kept in {out}.")
-        raise
-    return [finished[cell] for cell in cells]
-
-
-def write_report(out: Path) -> "list[Table]":
-    """Write the page and, if policies played, every table and figure; return the tables of recorded decisions.
-
-    What earlier calls left in the folder belongs to it too.
-    """
-    from sbil.experiments.store import read_all
-    from sbil.reports import clinical, report
-
-    found = read_all([out], episodes=False)
-    report.write(found, out / "report.html", out / "report")
-    return clinical.tables(found)
-
-
-def show(command: Command, tables: "Sequence[Table]", played: "Sequence[Result]") -> None:
+def show(command: Command, found: "Reproduced") -> None:
     """Print what was asked for, in words or as JSON."""
     from sbil.cli.progress import say
     from sbil.experiments import TableTask
@@ -297,29 +239,21 @@ def show(command: Command, tables: "Sequence[Table]", played: "Sequence[Result]"
     from sbil.reports.tables import json_text
 
     if command.json:
-        plain = [table.as_json() for table in tables]
+        plain = [table.as_json() for table in found.tables]
         if plain:
             print(json.dumps(plain[0] if len(plain) == 1 else plain))
-        if played:
-            print(json_text({"cells": cell_rows(played)}))
+        if found.played:
+            print(json_text({"cells": cell_rows(found.played)}))
         return
-    for table in tables:
+    for table in found.tables:
         print(clinical.in_markdown(table))
-    if not played:
+    if not found.played:
         print(f"wrote {command.out / TableTask.place}/ and {command.out}/report.html (open it)")
         return
     say("")
-    print_results(played)
+    print_results(found.played)
     print(f"wrote {command.out}/report.html (open it) and {command.out}/report/ with every table and figure")
     print("the Parquet files hold every run and every episode")
-
-
-def diverged_text(result: "Result") -> str:
-    """Which runs diverged."""
-    runs = [run for run, at in zip(result.cell.runs, result.diverged_at, strict=True) if at >= 0]
-    named = ", ".join(f"draw {draw} seed {seed}" for draw, seed in runs[:5])
-    more = f" and {len(runs) - 5} more" if len(runs) > 5 else ""
-    return f"{len(runs)} of {len(result.cell.runs)} runs diverged: {named}{more}"
 
 
 def print_results(results: "Sequence[Result]") -> None:

@@ -95,7 +95,7 @@ def _with_scikit_learn(name: str, baseline: Baseline, part: Learning) -> Says:
 
 
 def _classified(model: Any, part: Learning) -> Says:
-    """A classifier of scikit-learn. If only one action was ever taken, there is nothing to tell apart."""
+    """Fit a classifier of scikit-learn. If the data have only one action, it always predicts that action."""
     steps, actions = part.demonstrations.flat(), len(part.demonstrations.action_names)
     taken = np.unique(steps.action)
     if len(taken) > 1:

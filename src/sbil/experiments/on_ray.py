@@ -27,13 +27,13 @@ from sbil.experiments.run import Execute, Watch, announce, run_cells
 from sbil.experiments.store import Store, packed, unpacked
 
 RETRIES = 5  # how often a group is run again whose worker or machine was lost
-AHEAD = 2  # tasks that are sent for each that the cluster can run at once: none idles, and memory stays flat
+AHEAD = 2  # tasks sent per task that the cluster can run at once: every machine is busy, and memory stays flat
 PAUSE = 5.0  # seconds between two looks at the cluster and the store while no task ends
 PATIENCE = 5.0  # seconds within which a cluster has to answer
 NOTED = Path("/tmp/ray/ray_current_cluster")  # where Ray keeps the address of the cluster this machine belongs to
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # of lines that Ray would print on our output when a worker is lost
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # keeps Ray from printing on our output when a worker is lost
     "RAY_task_oom_retries": str(RETRIES),  # else a group that no machine has the memory for is tried for ever
 }
 OBJECTS = 100 << 20  # bytes for the results on their way, in a Ray of our own
@@ -228,7 +228,7 @@ def fetch(ray: Any, reference: Any, cells: Sequence[Cell]) -> list[Result]:
                 f"a worker with sbil {result.made_by.get('sbil')} ran something else than {cell}; "
                 "install the same version of sbil on every machine."
             )
-    # A task that was read from a file has no data. The one that was sent has them.
+    # The cells that come back have no data, because they were read from a file. The cells that were sent have data.
     return [replace(result, cell=cell) for cell, result in zip(cells, results, strict=True)]
 
 

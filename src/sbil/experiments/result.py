@@ -15,7 +15,7 @@ from sbil.experiments.methods import Method
 from sbil.experiments.task import Task
 
 DIAGNOSTIC = "metric_"  # the columns of training diagnostics start with this
-HELD_OUT = "held_out_"  # metrics of decisions that a run of an environment has not seen start with this
+HELD_OUT = "held_out_"  # in environments, metrics of decisions that a run has not seen start with this
 SECONDS = ("selection", "training", "evaluation")
 CELL_COLUMNS: dict[str, Any] = {  # those of the task come first
     "method": pl.String,
@@ -71,7 +71,7 @@ class Result:
 
     @property
     def held_out(self) -> dict[str, np.ndarray]:
-        """[runs], the log-loss and the error per decision that a run of an environment has not seen."""
+        """[runs], the log-loss and the error on decisions that a run has not seen, in environments."""
         found = {name.removeprefix(HELD_OUT): name for name in self.metrics if name.startswith(HELD_OUT)}
         return {short: self.metrics[name] for short, name in found.items()}
 
@@ -105,7 +105,7 @@ class Result:
         return pl.DataFrame({**self._shared_columns(), **self._run_columns()}, schema=schema)
 
     def _shared_columns(self) -> dict[str, list[Any]]:
-        """The columns in which all runs are alike."""
+        """The columns that have the same value for every run."""
         cell, count = self.cell, len(self.cell.runs)
         low, high = self.scale
         values: dict[str, Any] = {
@@ -181,5 +181,5 @@ def _cell(row: dict[str, Any]) -> Cell:
 
 
 def _texts(column: pl.Series) -> tuple[str, ...]:
-    """A text per run, or none at all."""
+    """One text per run; empty if the runs have none."""
     return tuple(column) if column[0] is not None else ()

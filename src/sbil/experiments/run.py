@@ -252,7 +252,7 @@ def evenly_split(members: np.ndarray, most: int) -> list[np.ndarray]:
 
 
 def evenly(count: int, most: int) -> np.ndarray:
-    """At most so many of the numbers below `count`, evenly apart, the last one among them."""
+    """Return at most `most` of the numbers below `count`, evenly spaced. The last number is always there."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 

@@ -21,7 +21,7 @@ from sbil.experiments.task import Task
 
 FORMAT = "sbil-runs-1"
 DAMAGED = "damaged; delete it and run the command again."
-EARLIER = "a table of an older sbil; give the same `sbil reproduce` command again, which takes up what it holds."
+EARLIER = "a table of an older sbil; give the same `sbil reproduce` command again, which reads it and continues."
 MARK, UNSIGNED = "sbil-sha256:", "0" * 64  # the checksum is taken with zeros in its own place
 
 
@@ -57,7 +57,7 @@ class Store:
         return found[0]
 
     def _taken_up(self, cell: Cell) -> Result | None:
-        """What an older sbil stored of a cell of a table, if it did; from now on it is kept as cells are."""
+        """Return what an older sbil stored of a cell of a table, and store it as a cell."""
         path = earlier.path_of(self.folder, cell)
         result = earlier.result_in(_table(path), cell) if path and path.exists() else None
         if result:
@@ -70,7 +70,7 @@ class Store:
         return [result for cell in cells if (result := self.load(cell))] if whole else []
 
     def save(self, result: Result) -> None:
-        """Keep a result; the state of its training goes."""
+        """Write a result, and delete the state of its training."""
         result = replace(result, fingerprint=result.cell.fingerprint)
         write(self.path(result.cell), [result])
         target = self._private(result.cell)
@@ -97,7 +97,7 @@ def packed(results: Iterable[Result]) -> bytes:
 
 
 def sealed(table: pl.DataFrame) -> bytes:
-    """A table as such a file."""
+    """Return the bytes of a Parquet file that holds a table and a checksum of the file."""
     content = io.BytesIO()
     notes = {"format": FORMAT, "checksum": MARK + UNSIGNED}
     table.write_parquet(content, compression="zstd", compression_level=19, data_page_size=2**24, metadata=notes)
@@ -159,7 +159,7 @@ def files_in(folder: Path) -> list[Path]:
 def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
     """The cells of several files or folders of files; a cell that is there twice counts once.
 
-    A folder may hold tables of an older sbil beside what was taken up of them.
+    Tables of an older sbil are passed over if the folder has other results too.
 
     episodes: whether to keep the return of every episode, or one mean per run.
     """

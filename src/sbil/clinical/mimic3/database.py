@@ -47,7 +47,7 @@ def check(memory: str, threads: int | None) -> None:
 
 
 class Database:
-    """The tables of a source and what was made from them, in a work folder from which a later run goes on."""
+    """The tables of a source and what was made from them. A later run continues from the same work folder."""
 
     def __init__(self, source: Path, work: Path, memory: str, threads: int | None) -> None:
         self.work = work
