@@ -441,3 +441,10 @@ def test_the_command_runs_unless_something_is_to_be_mended_first(case, rule):
             read(frame, **offered(found.command))
     else:
         assert len(read(frame, **offered(found.command))) > 0
+
+
+def test_the_end_of_an_episode_in_words_is_no_category():
+    table = pl.DataFrame({"pulse": PULSE, "treatment": TREAT, "done": ["False"] * 40, "truncated": [0] * 40})
+    (problem,) = (p for p in check(table, action="treatment", truncated="truncated").problems if p.column == "done")
+    assert problem.message == "looks like the end of an episode: left out"
+    assert problem.remedy.startswith("give it as --terminal")

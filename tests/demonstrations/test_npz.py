@@ -18,6 +18,7 @@ import probes
 from probes import loaded_or_refused, refused
 from sbil.demonstrations import Demonstrations, Trajectory, save
 from sbil.demonstrations.formats.npz import load
+from sbil.errors import UserError
 
 
 def assert_equal(one, other):
@@ -42,7 +43,7 @@ def good(folder):
     demonstrations = Demonstrations(
         probes.demonstrations().trajectories, ("a", "b", "c"), ("x", "y", "z"), {"from": "tests", "seed": 3}
     )
-    save(demonstrations, folder / "good.npz")
+    save(demonstrations, folder / "good.npz", overwrite=True)
     return (folder / "good.npz").read_bytes()
 
 
@@ -82,11 +83,11 @@ def any_demonstrations(draw):
 @given(demonstrations=any_demonstrations())
 def test_round_trip(folder, demonstrations):
     path = folder / "trip.npz"
-    save(demonstrations, path)
+    save(demonstrations, path, overwrite=True)
     first = path.read_bytes()
     loaded = load(path)
     assert_equal(loaded, demonstrations)
-    save(loaded, path)
+    save(loaded, path, overwrite=True)
     assert path.read_bytes() == first  # the same demonstrations, the same bytes
 
 
@@ -305,7 +306,7 @@ def loads_or_is_refused(path, content, original=None):
     if loaded := loaded_or_refused(load, path):
         if original:
             assert_equal(loaded, original)
-        save(loaded, path)
+        save(loaded, path, overwrite=True)
         assert_equal(load(path), loaded)
 
 
@@ -404,3 +405,18 @@ def test_bombs_that_hide_their_size_are_refused(folder, good):
     path = folder / "hidden.npz"
     path.write_bytes(bytes(content))
     assert peak_of(lambda: refused(load, path)) < 8 << 20
+
+
+def test_nothing_is_replaced_unless_told(tmp_path):
+    demonstrations, path = probes.demonstrations(), tmp_path / "kept.npz"
+    save(demonstrations, path)
+    before = path.read_bytes()
+    with pytest.raises(UserError, match=r"kept.npz exists already"):
+        save(demonstrations, path)
+    assert path.read_bytes() == before
+    save(demonstrations, path, overwrite=True)
+    table = tmp_path / "stays.csv"
+    table.write_text("a,b\n")
+    with pytest.raises(UserError, match=r"stays.csv: demonstrations are written as NPZ"):
+        save(demonstrations, table, overwrite=True)
+    assert table.read_text() == "a,b\n"

@@ -511,3 +511,8 @@ def test_any_format_and_any_order_of_rows(folder, columns, seed):
         patch.setattr(reader_process, "elsewhere", in_process)
         for source in (frame[order], frame.to_pandas(), folder / "t.parquet", folder / "t.csv"):
             assert_same(read(source, **RANDOM), expected)
+
+
+def test_a_column_is_named_by_text():
+    with pytest.raises(UserError, match=r"action must be the name of a column. Got 3."):
+        sbil.read(pl.DataFrame({"a": [1.0, 2.0], "b": [0, 1]}), action=3)

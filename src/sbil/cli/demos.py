@@ -127,14 +127,13 @@ def collect(command: Collect) -> None:
     """Let the demonstrator play, and write what it saw and did."""
     from sbil import demonstrations
     from sbil.api.demonstrate import demonstrate
-    from sbil.errors import UserError
+    from sbil.demonstrations.formats.npz import must_be_npz
     from sbil.policy.outputs import must_be_free
 
-    if command.out.suffix != ".npz" and not command.out.is_dir():
-        raise UserError(f"{command.out}: demonstrations are written as NPZ; name the file something.npz.")
     must_be_free(command.out, command.overwrite)
+    must_be_npz(command.out)
     made = call(demonstrate, command, environment=command.env)
-    demonstrations.save(made.demonstrations, command.out)
+    demonstrations.save(made.demonstrations, command.out, command.overwrite)
     if command.json:
         print(json.dumps({"file": str(command.out), **made.as_json()}))
         return

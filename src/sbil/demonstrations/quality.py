@@ -13,7 +13,7 @@ import numpy as np
 from sbil.demonstrations.checking import SMALL, Check, ColumnFacts
 from sbil.demonstrations.columns import Gathered
 from sbil.demonstrations.problems import Problem
-from sbil.demonstrations.roles import consequence
+from sbil.demonstrations.roles import END, consequence
 from sbil.demonstrations.survey import Survey
 
 OBSERVED = ("observation", "category", "one-hot")
@@ -60,7 +60,7 @@ def no_time(look: Look) -> Iterator[Problem]:
 def guessed_roles(look: Look) -> Iterator[Problem]:
     """Roles that nobody gave."""
     for role in look.found.guessed:
-        message, remedy = f"taken for the {role} by its name", f"name the right column with --{role} if it is not"
+        message, remedy = f"taken as the column {role} by its name", f"name the right column with --{role} if it is not"
         yield Problem(f"guessed {role}", "note", message, remedy, look.roles[role])
 
 
@@ -191,12 +191,13 @@ def left_out(look: Look) -> Iterator[Problem]:
     for column in look.found.columns:
         if column.role != "left out" or column.missing == look.found.rows:
             continue
-        if column.type == "text":
+        if what := consequence(column.name):
+            end = "give it as --terminal or --truncated, or " if what == END else ""
+            message, remedy = f"looks like {what}: left out", f"{end}name it with --observations to use it"
+            yield Problem("left out", "note", message, remedy, column.name)
+        elif column.type == "text":
             remedy = "observe it with --categories or --one-hot, if it matters"
             yield Problem("text left out", "note", "text: left out", remedy, column.name)
-        elif what := consequence(column.name):
-            message = f"looks like {what}: left out"
-            yield Problem("left out", "note", message, "name it with --observations to use it", column.name)
 
 
 RULES = (

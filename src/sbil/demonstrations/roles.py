@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 from sbil.demonstrations.schema import ROLES, Column, Kind, Missing, Schema
 from sbil.errors import UserError, unknown
 
+END = "the end of an episode"
 SHOWN = 20  # names of columns in a message
 LISTS = ("observations", "categories", "one_hot", "exclude")
 
@@ -151,13 +152,15 @@ def consequence(name: str) -> str | None:
         return "a reward"
     if words[-1] in ("return", "returns") or words[-3:] == ["return", "to", "go"]:
         return "a return"
-    return "the end of an episode" if words in (["done"], ["terminal"], ["terminated"], ["truncated"]) else None
+    return END if words in (["done"], ["terminal"], ["terminated"], ["truncated"]) else None
 
 
 def require(name: str | None, names: Sequence[str], role: str) -> None:
     """Refuse a name that is no column of the table; no name is no mistake."""
     if not name or name in names:
         return
+    if not isinstance(name, str):
+        raise UserError(f"{role} must be the name of a column. Got {name!r}.")
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean '{near[0]}'?" if near else f"there are {listed(names)}."
     alone = " Are the cells separated by a character other than , ; tab or |?" if len(names) == 1 and not near else ""

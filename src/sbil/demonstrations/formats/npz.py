@@ -37,8 +37,21 @@ MOST_ACTIONS = 1_000
 LARGEST_RATIO = 100  # a file that unpacks to more than this many times its size is a bomb, not data
 
 
-def save(demonstrations: Demonstrations, path: Path) -> None:
-    """Write demonstrations to `path`; the same demonstrations give the same bytes."""
+def must_be_npz(path: str | Path) -> Path:
+    """Refuse a file of another name."""
+    if Path(path).suffix.lower() != ".npz":
+        raise UserError(f"{path}: demonstrations are written as NPZ; name the file something.npz.")
+    return Path(path)
+
+
+def save(demonstrations: Demonstrations, path: str | Path, overwrite: bool = False) -> None:
+    """Write demonstrations to an NPZ file; the same demonstrations give the same bytes.
+
+    overwrite: replace the file if it exists.
+    """
+    path = must_be_npz(path)
+    if path.exists() and not overwrite:
+        raise files.exists_already(path)
     trajectories = demonstrations.trajectories
     version = STACKED if demonstrations.stack else VERSION
     text = as_text({"format": MARK, "version": version, **describe(demonstrations)})
