@@ -3,6 +3,8 @@
 import difflib
 import sys
 from collections.abc import Callable, Iterable
+from numbers import Integral, Real
+from typing import Any
 
 LONGEST = 400  # characters of a message; a longer one loses its middle
 
@@ -25,6 +27,27 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"choose from: {', '.join(names)}."
     return UserError(f"unknown {kind} '{name}'; {hint}")
+
+
+def whole(name: str, value: Any, low: int = 0) -> int:
+    """Return a whole number of Python or NumPy as an int; refuse anything else by name, and what is below `low`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
+        raise UserError(f"{name} must be a whole number from {low}. Got {value!r}.")
+    return int(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False; refuse anything else by name."""
+    if not isinstance(value, bool):
+        raise UserError(f"{name} must be True or False. Got {value!r}.")
+    return value
+
+
+def share(name: str, value: Any) -> float:
+    """Return a share, from 0 to less than 1, as a float; refuse anything else by name."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
+        raise UserError(f"{name} must be a number between 0 and 1. Got {value!r}.")
+    return float(value)
 
 
 def program(name: str, main: Callable[[], None]) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sbil.errors import UserError
 
@@ -38,11 +39,21 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode())
 
 
+def as_path(name: str, value: Any) -> Path:
+    """Return a path; refuse what is none, by name."""
+    if not isinstance(value, str | os.PathLike):
+        raise UserError(f"{name} must be a path. Got {value!r}.")
+    return Path(value)
+
+
 def probe(folder: Path) -> None:
     """Raise now, and not after hours of work, if a folder cannot be written to."""
-    _make_parent(folder / "file")
-    with tempfile.NamedTemporaryFile(prefix=f".probe.{_writer()}.", suffix=".tmp", dir=folder):
-        pass
+    try:
+        _make_parent(folder / "file")
+        with tempfile.NamedTemporaryFile(prefix=f".probe.{_writer()}.", suffix=".tmp", dir=folder):
+            pass
+    except FileNotFoundError:  # in a folder of the system, such as /proc
+        raise UserError(f"no file can be written to {folder}; choose another folder.") from None
 
 
 def sweep(folder: Path) -> None:

@@ -13,7 +13,8 @@ from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Rows, Spec, make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations, Trajectory, read
-from sbil.errors import UserError
+from sbil.demonstrations.roles import Columns
+from sbil.errors import UserError, flag, whole
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.policy.folder import ENERGIES
@@ -65,25 +66,35 @@ class Recipe:
         settings: Mapping[str, Any] | None = None,
         updates: int | None = None,
         seed: int = 0,
-        **steps: Any,
+        thin: int = 1,
+        thin_offset: int = 0,
+        standardise: bool | None = None,
     ) -> "Recipe":
         """The recipe that a user's settings, or Config, and numbers make; what is wrong with them is a UserError."""
-        if not isinstance(seed, int | np.integer) or seed < 0:
-            raise UserError(f"seed must be a whole number from 0. Got {seed!r}.")
+        numbers = {"seed": whole("seed", seed), "thin": whole("thin", thin, 1)}
+        numbers["thin_offset"] = whole("thin_offset", thin_offset)
+        standardise = standardise if standardise is None else flag("standardise", standardise)
+        updates = updates if updates is None else whole("updates", updates, 1)
         candidates = _candidates(algorithm, preset, config, settings or {})
         updates = algorithms.updates_for(algorithm, preset, candidates.values(), updates)
-        return cls(algorithm, candidates, updates, preset, int(seed), **steps)
+        return cls(algorithm, candidates, updates, preset, standardise=standardise, **numbers)
 
 
 def _candidates(algorithm: str, preset: str, config: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    if config is None:
-        return algorithms.candidates(algorithm, preset, settings)
     kind = algorithms.get(algorithm).config
+    for name in settings:
+        if name in Columns.__annotations__ and name not in kind.__annotations__:
+            raise UserError(f"{name} says what a column means; give it in columns={{'{name}': ...}}.")
+    if config is None:
+        chosen = algorithms.candidates(algorithm, preset, settings)
+        return {name: algorithms.plain(one) for name, one in chosen.items()}
     if type(config) is not kind:
-        raise UserError(f"the config of {algorithm} must be a {kind.__name__}. Got {type(config).__name__}.")
+        raise UserError(f"the config of {algorithm} must be of the class {kind.__name__}. Got {type(config).__name__}.")
     if settings:
         raise UserError(f"both config and the setting '{next(iter(settings))}' are given; change the config instead.")
-    return {"": config}
+    if preset != "default":
+        raise UserError(f"both config and the preset '{preset}' are given; give one of them.")
+    return {"": algorithms.plain(config)}
 
 
 def demonstrations_of(data: Any, columns: Mapping[str, Any] | None = None) -> Demonstrations:
@@ -91,6 +102,8 @@ def demonstrations_of(data: Any, columns: Mapping[str, Any] | None = None) -> De
 
     columns: what the columns of the table mean, as the keywords of `sbil.read`: {"action": "treatment"}.
     """
+    if not isinstance(columns, Mapping | None):
+        raise UserError(f'columns must be a dict, such as {{"action": "treatment"}}. Got {columns!r}.')
     if not isinstance(data, Demonstrations):
         return read(data, **(columns or {}))
     if columns:
@@ -131,7 +144,7 @@ def fit(
     settings: changes to the preset. A list means a choice, weight_decay=[0, 0.1, 1]: the value with the smallest
         log-loss in cross-validation by trajectory is taken.
     """
-    steps = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
+    steps: Any = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
     recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)
     return follow(recipe, demonstrations_of(data, columns), pad=pad)[0]
 

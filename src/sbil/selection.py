@@ -16,7 +16,7 @@ from jaxtyping import Array, PRNGKeyArray
 from sbil import algorithms
 from sbil.algorithms.base import cross_entropy
 from sbil.dataset import Dataset, Pool, Rows, Spec, padded
-from sbil.errors import UserError
+from sbil.errors import UserError, whole
 from sbil.training import Report, room_for, train_many
 
 FOLDS = 3
@@ -49,8 +49,7 @@ class Fold(NamedTuple):
 
 def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = None) -> list[Fold]:
     """Return the folds of every run: whole trajectories (or groups), or stretches of a single trajectory."""
-    if folds < 2:
-        raise UserError(f"folds must be a whole number from 2. Got {folds}.")
+    folds = whole("folds", folds, 2)
     found = []
     trajectories = np.asarray(dataset.pool.trajectory)
     if groups is not None:

@@ -22,7 +22,7 @@ from sbil import devices
 from sbil.algorithms.base import Algorithm, Metrics
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Rows, Spec, features_of
-from sbil.errors import UserError
+from sbil.errors import UserError, whole
 
 CHUNK = 500  # updates between two reports to the host
 LARGEST_WEIGHT = 1e6  # a run with a larger weight counts as diverged
@@ -148,8 +148,7 @@ def train_many(
 
 
 def _check_runs(updates: int, runs: int, draws: int) -> None:
-    if updates < 1:
-        raise UserError(f"updates must be a whole number from 1. Got {updates}.")
+    whole("updates", updates, 1)
     if draws != runs:
         raise UserError(f"{runs} keys for {draws} draws; give one key per draw.")
 

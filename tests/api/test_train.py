@@ -99,14 +99,31 @@ def test_settings_are_values_or_a_config(data):
         ({"weigth_decay": 1}, "unknown setting of BC 'weigth_decay'; did you mean 'weight_decay'"),
         ({"weight_decay": "1"}, "'weight_decay' parameter of BC must be a number"),
         ({"batch": 2.5}, "'batch' parameter of BC must be a whole number"),
-        ({"config": EDMConfig()}, "the config of bc must be a BCConfig. Got EDMConfig."),
+        ({"config": EDMConfig()}, "the config of bc must be of the class BCConfig. Got EDMConfig."),
         ({"config": BCConfig(), "batch": 3}, "both config and the setting 'batch' are given"),
         ({"preset": "papr"}, "unknown preset of bc"),
         ({"seed": -1}, "seed must be a whole number from 0. Got -1."),
         ({"seed": 0.5}, "seed must be a whole number from 0. Got 0.5."),
         ({"draw_seed": -1}, "draw_seed must be a whole number from 0. Got -1."),
         ({"calibrate": True}, "give held_out as well"),
-        ({"held_out": 1.5}, "between 0 and 1"),
+        ({"draw_seed": 1.5}, "draw_seed must be a whole number from 0. Got 1.5."),
+        ({"trajectories": 1.5}, "trajectories must be a whole number from 0. Got 1.5."),
+        ({"thin": 1.5}, "thin must be a whole number from 1. Got 1.5."),
+        ({"updates": 1.5}, "updates must be a whole number from 1. Got 1.5."),
+        ({"updates": "5"}, "updates must be a whole number from 1. Got '5'."),
+        ({"held_out": 1.5}, "held_out must be a number between 0 and 1. Got 1.5."),
+        ({"held_out": "0.2"}, "held_out must be a number between 0 and 1. Got '0.2'."),
+        ({"standardise": "no"}, "standardise must be True or False. Got 'no'."),
+        ({"out": 5}, "out must be a path. Got 5."),
+        ({"columns": "action"}, 'columns must be a dict, such as {"action": "treatment"}. Got \'action\'.'),
+        ({"config": BCConfig(), "preset": "paper"}, "both config and the preset 'paper' are given"),
+        ({"episode": "stay"}, "give it in columns={'episode': ...}"),
+        ({"weight_decay": None}, "'weight_decay' parameter of BC must be one number"),
+        ({"weight_decay": object()}, "'weight_decay' parameter of BC must be one number"),
+        ({"weight_decay": {0, 1}}, "'weight_decay' parameter of BC must be a number"),
+        ({"weight_decay": np.array([0, 0.1])}, "'weight_decay' parameter of BC must be one number"),
+        ({"weight_decay": (0, 0.1)}, "or a list for a choice, [0, 0.1]. Got (0, 0.1)"),
+        ({"hidden": [32, 32]}, "a tuple of whole numbers from 1, such as (32, 32), and a list of tuples for a choice"),
         ({"trajectories": 99}, "cannot draw 99 episodes from 20"),
         ({"updates": 0}, "updates must be a whole number from 1"),
     ],
@@ -116,6 +133,28 @@ def test_wrong_arguments_are_named(data, wrong, words):
     with pytest.raises(UserError) as refused:
         sbil.train("bc", data, **wrong)
     assert words in str(refused.value)
+
+
+def test_numbers_of_numpy_are_plain_numbers(data, tmp_path):
+    numbers = {"thin": np.int64(2), "updates": np.int64(40), "seed": np.int64(1), "weight_decay": np.array(0.5)}
+    sbil.train("bc", data, hidden=(8,), batch=16, held_out=np.float32(0.25), **numbers).save(tmp_path / "policy")
+    config = BCConfig(hidden=(8,), batch=16, weight_decay=np.float32(0.5))
+    same = sbil.fit("bc", data, thin=2, updates=40, seed=1, config=config)
+    same.save(tmp_path / "config")
+    for name in ("policy", "config"):
+        recorded = Policy.load(tmp_path / name).provenance
+        assert (recorded["thin"], recorded["updates"], recorded["settings"]["weight_decay"]) == (2, 40, 0.5)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(data, monkeypatch):
+    monkeypatch.setattr("sbil.api.train.follow", None)
+    with pytest.raises(UserError, match="no file can be written to /proc"):
+        sbil.train("bc", data, out="/proc/policy", **SMALL)
+
+
+def test_the_name_of_an_algorithm_is_a_text(data):
+    with pytest.raises(UserError, match="unknown algorithm"):
+        sbil.fit(["edm"], data)
 
 
 def test_a_split_that_a_folder_records_is_checked():

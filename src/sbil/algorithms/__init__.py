@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sbil.algorithms.base import Algorithm, Entry, change, parse, settings_of, written
+from sbil.algorithms.base import Algorithm, Entry, change, parse, plain, settings_of, written
 from sbil.algorithms.bc import BCConfig, bc
 from sbil.algorithms.controls import MajorityConfig, RandomConfig, majority, random
 from sbil.algorithms.dsfn import DSFNConfig, dsfn
@@ -45,7 +45,7 @@ ALGORITHMS = _found()
 
 def get(name: str) -> Entry:
     """Return the algorithm called `name`."""
-    if name not in ALGORITHMS:
+    if not isinstance(name, str) or name not in ALGORITHMS:
         raise unknown("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]
 
@@ -161,6 +161,6 @@ __all__ = [
     "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig", "EDMMetropolisConfig",
     "EDMRobustConfig", "Entry", "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig", "ValueDICEConfig",
     "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis",
-    "edm_robust", "get", "majority", "one_hot", "parse_words", "random", "rcal", "require", "settings_of", "tril",
-    "updates_for", "value_dice", "value_dice_exact",
+    "edm_robust", "get", "majority", "one_hot", "parse_words", "plain", "random", "rcal", "require", "settings_of",
+    "tril", "updates_for", "value_dice", "value_dice_exact",
 ]  # fmt: skip

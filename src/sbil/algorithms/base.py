@@ -118,13 +118,15 @@ def _judged(value: Any, hint: Any, limits: Any) -> tuple[bool, str]:
     if kind is tuple:
         sizes = isinstance(value, tuple) and all(type(size) is int and size > 0 for size in value)
         some = "one or more " if limits["low"] > 0 else ""
-        return sizes and len(value) >= limits["low"], f"a tuple of {some}whole numbers from 1"
+        wanted = f"a tuple of {some}whole numbers from 1, such as (32, 32), and a list of tuples for a choice"
+        return sizes and len(value) >= limits["low"], wanted
     if kind is int:
         return type(value) is int and _within(value, limits), f"a whole number in the range {_range(limits)}"
-    if not isinstance(value, int | float | str | list | tuple | dict):
+    if not isinstance(value, int | float | str | list | tuple | dict | set):
         return True, ""  # an array, a tracer, or a placeholder of a tree transformation
     good = isinstance(value, int | float) and not isinstance(value, bool) and _within(value, limits)
-    return good, f"a number in the range {_range(limits)}"
+    choice = f", or a list for a choice, {list(value)}" if isinstance(value, tuple) else ""
+    return good, f"a number in the range {_range(limits)}{choice}"
 
 
 def _within(value: float, limits: Any) -> bool:
@@ -155,6 +157,19 @@ def change(config: T, settings: Mapping[str, Any]) -> T:
 def _plain(value: Any, hint: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     return float(value) if hint is float and type(value) is int else value
+
+
+def plain(config: T) -> T:
+    """Return the Config of one run: its numbers as Python numbers. Refuse any other value, such as one per run."""
+    numbers: dict[str, Any] = {}
+    for name in (name for name, hint in get_type_hints(type(config)).items() if hint is float):
+        value = getattr(config, name)
+        if isinstance(value, np.generic | np.ndarray | jax.Array) and value.ndim == 0 and value.dtype.kind in "fiu":
+            numbers[name] = value.item()
+        elif not isinstance(value, int | float):
+            one = "one number, or a list of numbers for a choice"
+            raise UserError(f"The '{name}' parameter of {_title(config)} must be {one}. Got {value!r} instead.")
+    return dataclasses.replace(config, **numbers)  # type: ignore[type-var]
 
 
 def parse(config: type[Any], words: Iterable[str]) -> dict[str, Any]:

@@ -33,8 +33,6 @@ class Split:
     draw_seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.draw_seed < 0:
-            raise UserError(f"draw_seed must be a whole number from 0. Got {self.draw_seed}.")
         if self.calibrate and not self.held_out:
             raise UserError("calibration needs decisions that are held out; give held_out as well, for example 0.2.")
 

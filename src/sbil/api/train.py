@@ -15,7 +15,7 @@ from sbil.api.methods import decided_by_methods
 from sbil.api.splitting import Parts, Split
 from sbil.checkpoint import Checkpoint
 from sbil.demonstrations import Demonstrations
-from sbil.errors import UserError
+from sbil.errors import UserError, flag, share, whole
 from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import decided, resampled
@@ -126,15 +126,22 @@ def train(
     overwrite: replace that folder if it exists.
     watch: called with the share of the work that is done, and a few words.
     """
-    split = Split(trajectories, held_out, calibrate, draw_seed)
+    split = Split(
+        whole("trajectories", trajectories),
+        share("held_out", held_out),
+        flag("calibrate", calibrate),
+        whole("draw_seed", draw_seed),
+    )
     if out is not None:
+        out = files.as_path("out", out)
         folder_must_be_free(Path(out), overwrite, (data, (columns or {}).get("schema")))
-    steps = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
+    steps: Any = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
     recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)
     everything = demonstrations_of(data, columns)
     parts = split.parts(everything)
     if out is None:
         return _report(*follow(recipe, parts.training, watch=watch), everything, split, parts)
+    files.probe(Path(out).parent)
     checkpoint = _checkpoint(Path(out), recipe, split, parts.training)
     resumed_at = checkpoint.usable()
     try:

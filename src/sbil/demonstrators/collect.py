@@ -11,7 +11,7 @@ from jaxtyping import Array, PRNGKeyArray
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.environments import must_fit
 from sbil.environments.base import HostEnvironment, JaxEnvironment, Recorded
-from sbil.errors import UserError
+from sbil.errors import whole
 from sbil.evaluation.live import choose, seeds
 from sbil.keys import named
 from sbil.networks import in_float32
@@ -29,8 +29,7 @@ def collect(
     provenance: dict[str, Any],
 ) -> tuple[Demonstrations, np.ndarray]:
     """Return (`trajectories` whole episodes of a policy, the return of each); demonstrations hold no rewards."""
-    if trajectories < 1:
-        raise UserError(f"trajectories must be a whole number from 1. Got {trajectories}.")
+    trajectories = whole("trajectories", trajectories, 1)
     must_fit(environment, policy.spec)
     network = policy.plain_network
     key = named("collect", environment.name, seed)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil import devices
 from sbil.environments.base import HostEnvironment, JaxEnvironment
-from sbil.errors import UserError
+from sbil.errors import whole
 from sbil.networks import in_float32
 
 
@@ -41,8 +41,7 @@ def play(
     key: one key, so that all policies start from the same states; or [R] keys, one per policy.
     greedy: the most probable action; otherwise actions are drawn from the policy.
     """
-    if episodes < 1:
-        raise UserError(f"episodes must be a whole number from 1. Got {episodes}.")
+    episodes = whole("episodes", episodes, 1)
     count = len(jax.tree.leaves(policies.parameters)[0])
     keys = key if key.ndim else jnp.broadcast_to(key, (count,))
     if isinstance(environment, HostEnvironment):

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from sbil.dataset import Dataset, Spec
-from sbil.errors import UserError
+from sbil.errors import whole
 
 if TYPE_CHECKING:
     from sbil.experiments.cell import Cell
@@ -117,5 +117,4 @@ class Task(ABC):
 def at_least(low: int, **numbers: int) -> None:
     """Refuse numbers below `low`, by name."""
     for name, value in numbers.items():
-        if value < low:
-            raise UserError(f"{name} must be a whole number from {low}. Got {value}.")
+        whole(name, value, low)
