@@ -42,7 +42,7 @@ def write_text(path: Path, content: str) -> None:
 def as_path(name: str, value: Any) -> Path:
     """Return a path; refuse what is none, by name."""
     if not isinstance(value, str | os.PathLike):
-        raise UserError(f"{name} must be a path. Got {value!r}.")
+        raise UserError(f"{name} must be the path of a file or folder. Got {value!r}.")
     return Path(value)
 
 

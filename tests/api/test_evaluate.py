@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 from stay_tables import COLUMNS, stays
 
@@ -71,6 +72,62 @@ def test_one_policy_or_many_against_decisions(policy, folder, data):
     assert sbil.evaluate(policy, data).notes[0].startswith("the policy was trained on these decisions")
     with pytest.raises(UserError, match="needs a policy that was trained on a table"):
         sbil.evaluate(replace(policy, schema=None), data, another=later)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"seed": 1.5}, "seed must be a whole number from 0. Got 1.5."),
+        ({"episodes": "3"}, "episodes must be a whole number from 1. Got '3'."),
+        ({"sampled": "x"}, "sampled must be True or False. Got 'x'."),
+        ({"training": 1}, "training has no effect with an environment; leave it out."),
+        ({"on": "stays.csv", "episodes": 3}, "episodes has no effect with recorded decisions; leave it out."),
+        ({"episods": 3}, "unknown keyword of evaluate 'episods'; did you mean 'episodes'?"),
+        ({"policy": []}, "there is no policy to evaluate"),
+        ({"policy": {}}, "there is no policy to evaluate"),
+        ({"policy": None}, "a policy must be the path of a file or folder. Got None."),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_evaluate_are_named(wrong, words):
+    expert = demonstrators.get("CartPole-v1-ppo")
+    with pytest.raises(UserError) as refused:
+        sbil.evaluate(**{"policy": expert, "on": "CartPole-v1"} | wrong)
+    assert words in str(refused.value)
+
+
+def test_a_list_may_hold_paths_and_other_tasks_are_refused(policy, folder, data):
+    assert list(sbil.evaluate([policy, folder], data)) == ["bc", "bc 2"]
+    other = sbil.read(stays().with_columns(treatment=pl.lit("other")), **COLUMNS)
+    for on, training in ((other, None), (data, other)):
+        with pytest.raises(UserError, match="the policy chooses among"):
+            sbil.evaluate(policy, on, training=training)
+
+
+@pytest.mark.parametrize(
+    "observation", ["x", stays(), stays().to_pandas(), [None, {}]], ids=lambda one: type(one).__name__
+)
+def test_a_policy_sees_numbers(policy, observation):
+    with pytest.raises(UserError, match="policy sees"):
+        policy.act(observation)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"updates": 1.5}, "updates must be a whole number from 1. Got 1.5."),
+        ({"seed": -1}, "seed must be a whole number from 0. Got -1."),
+        ({"folds": "2"}, "folds must be a whole number from 2. Got '2'."),
+        ({"settings": "bc"}, "settings must be a dict by algorithm"),
+        ({"settings": {"bc": 3}}, "settings must be a dict by algorithm"),
+        ({"algorithms": ["bc", "bc"]}, "name each once"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_compare_are_named(data, wrong, words):
+    with pytest.raises(UserError) as refused:
+        sbil.compare(data, **wrong)
+    assert words in str(refused.value)
 
 
 def test_compare(data):

@@ -114,7 +114,7 @@ def test_settings_are_values_or_a_config(data):
         ({"held_out": 1.5}, "held_out must be a number between 0 and 1. Got 1.5."),
         ({"held_out": "0.2"}, "held_out must be a number between 0 and 1. Got '0.2'."),
         ({"standardise": "no"}, "standardise must be True or False. Got 'no'."),
-        ({"out": 5}, "out must be a path. Got 5."),
+        ({"out": 5}, "out must be the path of a file or folder. Got 5."),
         ({"columns": "action"}, 'columns must be a dict, such as {"action": "treatment"}. Got \'action\'.'),
         ({"config": BCConfig(), "preset": "paper"}, "both config and the preset 'paper' are given"),
         ({"episode": "stay"}, "give it in columns={'episode': ...}"),

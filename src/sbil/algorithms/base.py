@@ -122,6 +122,10 @@ def _judged(value: Any, hint: Any, limits: Any) -> tuple[bool, str]:
         return sizes and len(value) >= limits["low"], wanted
     if kind is int:
         return type(value) is int and _within(value, limits), f"a whole number in the range {_range(limits)}"
+    return _judged_number(value, limits)
+
+
+def _judged_number(value: Any, limits: Any) -> tuple[bool, str]:
     if not isinstance(value, int | float | str | list | tuple | dict | set):
         return True, ""  # an array, a tracer, or a placeholder of a tree transformation
     good = isinstance(value, int | float) and not isinstance(value, bool) and _within(value, limits)

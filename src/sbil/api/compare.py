@@ -6,7 +6,7 @@ from typing import Any
 
 from sbil import algorithms as known
 from sbil.demonstrations import Demonstrations
-from sbil.errors import UserError
+from sbil.errors import UserError, whole
 from sbil.evaluation.crossvalidation import cross_validate
 from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.matching import MethodScores, scores_of_methods
@@ -61,6 +61,13 @@ def compare(
         raise UserError('algorithms must be a list of names, such as ["bc", "edm"]; `sbil algorithms` lists them.')
     for name in algorithms:
         known.get(name)
+    if len({*algorithms}) < len(algorithms):
+        raise UserError(f"an algorithm is named twice in {list(algorithms)}; name each once.")
+    settings = {} if settings is None else settings
+    if not isinstance(settings, Mapping) or not all(isinstance(own, Mapping) for own in settings.values()):
+        raise UserError(f'settings must be a dict by algorithm, such as {{"edm": {{"noise": 0.1}}}}. Got {settings!r}.')
+    folds, seed = whole("folds", folds, 2), whole("seed", seed)
+    updates = None if updates is None else whole("updates", updates, 1)
     demonstrations = demonstrations_of(data, columns)
     how: dict[str, Any] = {"settings": settings, "updates": updates, "watch": watch}
     found = cross_validate(algorithms, demonstrations, folds=folds, seed=seed, **how)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from sbil import environments
 from sbil.api.methods import algorithm_of, decided_by_methods
 from sbil.demonstrations import Demonstrations, read_observations
 from sbil.environments.base import HostEnvironment, JaxEnvironment
-from sbil.errors import UserError
+from sbil.errors import UserError, flag, unknown, whole
 from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.calibration import reliability
 from sbil.evaluation.decided import Decided, resampled
@@ -93,14 +93,34 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
 
 
+class Playing(TypedDict, total=False):
+    """The keywords of `evaluate_live`."""
+
+    episodes: int
+    seed: int
+    sampled: bool
+
+
+class Matching(TypedDict, total=False):
+    """The keywords of `evaluate_decisions`."""
+
+    columns: Mapping[str, Any] | None
+    training: Any
+    another: Any
+
+
 @overload
-def evaluate(policy: Policy | str | Path, on: JaxEnvironment | HostEnvironment, **how: Any) -> LiveReturns: ...
+def evaluate(
+    policy: Policy | str | Path, on: JaxEnvironment | HostEnvironment, **how: Unpack[Playing]
+) -> LiveReturns: ...
 @overload
-def evaluate(policy: Policy | str | Path, on: Demonstrations, **how: Any) -> MatchedDecisions: ...
+def evaluate(policy: Policy | str | Path, on: Demonstrations, **how: Unpack[Matching]) -> MatchedDecisions: ...
 @overload
 def evaluate(policy: Policy | str | Path, on: Any, **how: Any) -> Any: ...
 @overload
-def evaluate(policy: Mapping[str, Policy] | Sequence[Policy], on: Any, **how: Any) -> dict[str, Any]: ...
+def evaluate(
+    policy: Mapping[str, Policy | str | Path] | Sequence[Policy | str | Path], on: Any, **how: Any
+) -> dict[str, Any]: ...
 def evaluate(policy: Any, on: Any, **how: Any) -> Any:
     """Score one policy or many: play them in an environment, or compare them with recorded decisions.
 
@@ -114,6 +134,9 @@ def evaluate(policy: Any, on: Any, **how: Any) -> Any:
         other arguments. Or Demonstrations, a path or a data frame: the result is `MatchedDecisions`; see
         `evaluate_decisions`.
     """
+    _must_concern(on, how)
+    if isinstance(policy, Mapping | Sequence) and not policy:
+        raise UserError("there is no policy to evaluate; give a Policy, the path of its folder, or several of them.")
     if isinstance(policy, Mapping):
         return {name: evaluate(one, on, **how) for name, one in policy.items()}
     if isinstance(policy, Sequence) and not isinstance(policy, str):
@@ -122,10 +145,21 @@ def evaluate(policy: Any, on: Any, **how: Any) -> Any:
     return evaluate_live(policy, on, **how) if is_environment(on) else evaluate_decisions(policy, on, **how)
 
 
-def _named(policies: Sequence[Policy]) -> dict[str, Policy]:
+def _must_concern(on: Any, how: Mapping[str, Any]) -> None:
+    """Refuse keywords that would have no effect: some are for playing, others for recorded decisions."""
+    live, matching = Playing.__annotations__, Matching.__annotations__
+    own, there = (live, "an environment") if is_environment(on) else (matching, "recorded decisions")
+    for name in how.keys() - own.keys():
+        if name in {**live, **matching}:
+            raise UserError(f"{name} has no effect with {there}; leave it out.")
+        raise unknown("keyword of evaluate", name, own)
+
+
+def _named(policies: Sequence[Policy | str | Path]) -> dict[str, Policy]:
     """The policies by the names of their algorithms, numbered where several have one name."""
     found: dict[str, Policy] = {}
-    for policy in policies:
+    for given in policies:
+        policy = given if isinstance(given, Policy) else Policy.load(given)
         name, number = algorithm_of(policy), 2
         while name in found:
             name, number = f"{algorithm_of(policy)} {number}", number + 1
@@ -154,8 +188,7 @@ def evaluate_live(
     """
     if isinstance(environment, str):
         environment = environments.get(environment)
-    if seed < 0:
-        raise UserError(f"seed must be a whole number from 0. Got {seed}.")
+    seed, sampled = whole("seed", seed), flag("sampled", sampled)
     environments.must_fit(environment, policy.spec)
     key = named("sbil evaluate", environment.name, seed)
     policies = Policies(call, stack([policy.plain_network]))

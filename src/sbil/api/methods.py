@@ -4,7 +4,7 @@ from sbil.algorithms import as_many
 from sbil.demonstrations import Demonstrations
 from sbil.evaluation.baselines import decided_by_baselines
 from sbil.evaluation.calibration import calibrated
-from sbil.evaluation.decided import Decided, decided
+from sbil.evaluation.decided import Decided, decided, must_match
 from sbil.fitting import fit
 from sbil.policy import Policy
 
@@ -17,6 +17,9 @@ def decided_by_methods(
     BC is trained here, on `training`, as the policy was. It is left out without training data, and if the policy is BC.
     calibration: decisions to fit BC's temperature to, as the policy's was.
     """
+    must_match(policy, held_out)
+    if training:
+        must_match(policy, training)
     found, name = decided_by_baselines(policy, held_out, training), algorithm_of(policy)
     if training and name != "bc":
         cloned = behavioural_clone(policy, training)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from sbil.dataset import Spec, Standardisation, as_inputs
 from sbil.demonstrations import Schema
 from sbil.errors import UserError
+from sbil.files import as_path
 from sbil.networks import ConvNet, Dense, Network, energy, in_float32
 
 IMAGES = 64  # seen at a time
@@ -67,8 +68,12 @@ class Policy:
         """Return one logit per action, for one observation [d] or [n, d]; images are uint8 [height, width, channel]."""
         if isinstance(self.network, ConvNet):
             return self._logits_of_images(np.asarray(observations), self.network)
-        with np.errstate(over="ignore"):
-            array = np.asarray(observations, np.float32)
+        try:
+            with np.errstate(over="ignore"):
+                array = np.asarray(observations, np.float32)
+        except (TypeError, ValueError):
+            kind = type(observations).__name__
+            raise UserError(f"a policy sees arrays of numbers. Got {kind}; for a table use sbil.predict.") from None
         if array.ndim not in (1, 2) or array.shape[-1] != len(self.observation_names):
             raise UserError(
                 f"this policy sees {len(self.observation_names)} numbers ({', '.join(self.observation_names)}). "
@@ -158,7 +163,7 @@ class Policy:
         """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
         from sbil.policy import folder
 
-        return folder.load(Path(path))
+        return folder.load(as_path("a policy", path))
 
 
 @jax.jit
