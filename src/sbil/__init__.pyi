@@ -2,6 +2,7 @@
 # One line per name, as "from MODULE import NAME as NAME".
 
 from sbil.api.compare import compare as compare
+from sbil.api.demonstrate import demonstrate as demonstrate
 from sbil.api.evaluate import evaluate as evaluate
 from sbil.api.predict import predict as predict
 from sbil.api.train import train as train

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from sbil import demonstrators
-from sbil.api.demonstrate import demonstrate
+from sbil import demonstrate, demonstrators
 from sbil.errors import UserError
 
 

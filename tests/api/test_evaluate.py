@@ -136,7 +136,7 @@ def test_compare(data):
     assert [row.method for row in found.compared] == ["majority", "previous action", "bc", "edm"]
     assert found.as_json()["decisions"] == data.steps
     assert len(told) == 4
-    for nothing in ([], "edm"):
+    for nothing in ([], "edm", 5):
         with pytest.raises(UserError, match="a list of names"):
             sbil.compare(data, nothing)
     with pytest.raises(UserError, match="unknown algorithm"):

@@ -102,6 +102,8 @@ def test_settings_are_values_or_a_config(data):
         ({"config": EDMConfig()}, "the config of bc must be of the class BCConfig. Got EDMConfig."),
         ({"config": BCConfig(), "batch": 3}, "both config and the setting 'batch' are given"),
         ({"preset": "papr"}, "unknown preset of bc"),
+        ({"preset": ["paper"]}, "unknown preset of bc"),
+        ({"out": "policy", "overwrite": "no"}, "overwrite must be True or False. Got 'no'."),
         ({"seed": -1}, "seed must be a whole number from 0. Got -1."),
         ({"seed": 0.5}, "seed must be a whole number from 0. Got 0.5."),
         ({"draw_seed": -1}, "draw_seed must be a whole number from 0. Got -1."),

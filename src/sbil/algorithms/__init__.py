@@ -58,7 +58,7 @@ def parse_words(name: str, words: Iterable[str]) -> dict[str, Any]:
 def configure(name: str, preset: str = "default", settings: Mapping[str, Any] = {}) -> Any:
     """Return the Config of an algorithm: a preset, with some settings changed."""
     entry = get(name)
-    if preset not in entry.presets:
+    if not isinstance(preset, str) or preset not in entry.presets:
         raise unknown(f"preset of {name}", preset, entry.presets)
     return change(entry.presets[preset], settings)
 

@@ -126,6 +126,7 @@ def _judged(value: Any, hint: Any, limits: Any) -> tuple[bool, str]:
 
 
 def _judged_number(value: Any, limits: Any) -> tuple[bool, str]:
+    """`_judged` for a number."""
     if not isinstance(value, int | float | str | list | tuple | dict | set):
         return True, ""  # an array, a tracer, or a placeholder of a tree transformation
     good = isinstance(value, int | float) and not isinstance(value, bool) and _within(value, limits)

@@ -57,7 +57,7 @@ def compare(
     seed: of the folds and of training.
     settings: changes to the default settings by algorithm, such as {"edm": {"noise": 0.1}}.
     """
-    if not algorithms or isinstance(algorithms, str):
+    if not isinstance(algorithms, Sequence) or not algorithms or isinstance(algorithms, str):
         raise UserError('algorithms must be a list of names, such as ["bc", "edm"]; `sbil algorithms` lists them.')
     for name in algorithms:
         known.get(name)

@@ -48,7 +48,7 @@ def demonstrate(
 ) -> Demonstrated:
     """Let a demonstrator play whole episodes, and record what it sees and does.
 
-        demonstrate("CartPole-v1", 20).demonstrations
+        sbil.demonstrate("CartPole-v1", 20).demonstrations
 
     demonstrator: one that ships for the environment; default: ppo if it exists, else dqn.
     policy: a Policy, or the path of its folder, instead of a shipped demonstrator.

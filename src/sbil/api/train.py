@@ -133,7 +133,7 @@ def train(
         whole("draw_seed", draw_seed),
     )
     if out is not None:
-        out = files.as_path("out", out)
+        out, overwrite = files.as_path("out", out), flag("overwrite", overwrite)
         folder_must_be_free(Path(out), overwrite, (data, (columns or {}).get("schema")))
     steps: Any = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
     recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)

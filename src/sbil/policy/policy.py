@@ -150,13 +150,13 @@ class Policy:
         """Write the whole folder `path`, or nothing; `extra` files (for example metrics) are added to it."""
         from sbil.policy import folder
 
-        folder.save(self, Path(path), overwrite, extra or {})
+        folder.save(self, as_path("path", path), overwrite, extra or {})
 
     def export(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the policy as one ONNX file: observations in, logits, probabilities and energy out."""
         from sbil.policy import onnx
 
-        onnx.export(self, Path(path), overwrite)
+        onnx.export(self, as_path("path", path), overwrite)
 
     @classmethod
     def load(cls, path: str | Path) -> Policy:

@@ -39,9 +39,10 @@ LARGEST_RATIO = 100  # a file that unpacks to more than this many times its size
 
 def must_be_npz(path: str | Path) -> Path:
     """Refuse a file of another name."""
-    if Path(path).suffix.lower() != ".npz":
+    path = files.as_path("path", path)
+    if path.suffix.lower() != ".npz":
         raise UserError(f"{path}: demonstrations are written as NPZ; name the file something.npz.")
-    return Path(path)
+    return path
 
 
 def save(demonstrations: Demonstrations, path: str | Path, overwrite: bool = False) -> None:
