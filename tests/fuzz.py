@@ -557,7 +557,7 @@ def good(folder: Path) -> None:
     """What is right, for what needs something right beside something wrong."""
     rows = [NAMES, *ROWS]
     (folder / "good.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
-    demonstrations.save(replace(read(folder / "good.csv", **RIGHT), ids=None), folder / "good.npz")
+    demonstrations.save(replace(read(folder / "good.csv", **RIGHT), ids=None), folder / "good.npz", overwrite=True)
     rng = np.random.default_rng(0)
     energies = np.sort(rng.normal(size=1001)).astype(np.float32)
     scaling = Standardisation(np.array([70, 0, 0], np.float32), np.ones(3, np.float32))

@@ -1,6 +1,5 @@
 """Tables on the terminal. What is not a terminal has room for every word, so nothing is cut there."""
 
-import os
 from collections.abc import Collection, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -12,8 +11,11 @@ WIDE = 10_000  # columns of a file
 
 
 def roomy(console: Console) -> Console:
-    """The console; if it is not a terminal, and COLUMNS does not say how wide it is, it cuts nothing."""
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    """The console; if it is not a terminal, it cuts nothing.
+
+    COLUMNS does not count there: Python's readline sets it to 80 for every process that Python starts.
+    """
+    if not console.is_terminal:
         console.width = WIDE
     return console
 

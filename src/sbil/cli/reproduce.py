@@ -260,10 +260,11 @@ def print_results(results: "Sequence[Result]") -> None:
     """The table with intervals, and the paired differences from BC."""
     from rich.console import Console
 
+    from sbil.cli.grids import roomy
     from sbil.reports import tables
     from sbil.reports.cells import setting_of
 
-    console = Console()
+    console = roomy(Console())
     for setting in dict.fromkeys(setting_of(result) for result in results if not result.cell.task.unlabelled):
         here = [result for result in results if setting_of(result) == setting and not result.cell.task.unlabelled]
         console.print(
