@@ -9,7 +9,6 @@ Every row of X is an episode of its own: what was observed at one decision, and 
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -63,7 +62,7 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             demonstrations,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             preset=self.preset,
-            updates=self._updates(),
+            updates=self.updates,
             standardise=self.standardise,
             pad=True,
             **self._settings(),
@@ -103,15 +102,6 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = {name: value for name, value in self.get_params(deep=False).items() if name in names}
         given = {name: value for name, value in given.items() if value is not None}
         return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
-
-    def _updates(self) -> int | None:
-        given: Any = self.updates
-        if given is None or (isinstance(given, numbers.Integral) and int(given) >= 1):
-            return None if given is None else int(given)
-        raise UserError(
-            f"The 'updates' parameter of {type(self).__name__} must be a whole number from 1, or None. "
-            f"Got {given!r} instead."
-        )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

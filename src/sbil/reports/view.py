@@ -7,7 +7,7 @@ from typing import Any
 
 from sbil import files
 from sbil.demonstrations import Demonstrations, read
-from sbil.errors import UserError
+from sbil.errors import UserError, whole
 from sbil.policy import Policy
 from sbil.policy.outputs import must_be_free
 from sbil.reports.episodes import episodes_page
@@ -49,8 +49,7 @@ def view(
     columns: what the columns of a table mean, as keywords of `sbil.read`; default: as the policy was trained.
     """
     out = Path(out)
-    if episodes < 1:
-        raise UserError(f"episodes must be a whole number from 1. Got {episodes}.")
+    episodes = whole("episodes", episodes, 1)
     must_be_free(out, overwrite, (data,))
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{out}: the page is written as HTML; name the file something.html.")
