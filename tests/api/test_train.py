@@ -121,7 +121,7 @@ def test_settings_are_values_or_a_config(data):
         ({"config": BCConfig(), "preset": "paper"}, "both config and the preset 'paper' are given"),
         ({"episode": "stay"}, "give it in columns={'episode': ...}"),
         ({"weight_decay": None}, "'weight_decay' parameter of BC must be one number"),
-        ({"weight_decay": object()}, "'weight_decay' parameter of BC must be one number"),
+        ({"weight_decay": ...}, "'weight_decay' parameter of BC must be one number"),
         ({"weight_decay": {0, 1}}, "'weight_decay' parameter of BC must be a number"),
         ({"weight_decay": np.array([0, 0.1])}, "'weight_decay' parameter of BC must be one number"),
         ({"weight_decay": (0, 0.1)}, "or a list for a choice, [0, 0.1]. Got (0, 0.1)"),
