@@ -173,5 +173,7 @@ def test_predict(policy, folder, tmp_path):
     assert sbil.predict(policy, frame, unfamiliar=0).unfamiliar >= found.unfamiliar
     with pytest.raises(UserError, match="from 0 to 100"):
         sbil.predict(policy, frame, unfamiliar=101)
+    with pytest.raises(UserError, match=r"percentile from 0 to 100. Got 'many'"):
+        sbil.predict(policy, frame, unfamiliar="many")
     with pytest.raises(UserError, match="not trained on a table"):
         sbil.predict(demonstrators.get("CartPole-v1-ppo"), frame)

@@ -82,8 +82,8 @@ def predict(
         are those of training.
     unfamiliar: a state is unfamiliar if its energy is above this percentile of the training states.
     """
-    if not 0 <= unfamiliar <= 100:
-        raise UserError(f"unfamiliar is a percentile from 0 to 100. Got {unfamiliar}.")
+    if not (isinstance(unfamiliar, int | float) and 0 <= unfamiliar <= 100):
+        raise UserError(f"unfamiliar is a percentile from 0 to 100. Got {unfamiliar!r}.")
     name = "this policy" if isinstance(policy, Policy) else str(policy)
     policy = policy if isinstance(policy, Policy) else Policy.load(policy)
     if policy.schema is None:
