@@ -1,6 +1,6 @@
 """Whatever is put to the readers, a person sees data or one line: no traceback, no hang, no recorded value.
 
-`SBIL_FUZZ=2500 pytest tests/demonstrations/test_fuzz.py` tries that many inputs; without, two hundred.
+`SBIL_FUZZ=2500 pytest tests/demonstrations/test_fuzz.py` tries that many inputs; without, three hundred.
 """
 
 import csv
@@ -29,7 +29,7 @@ from sbil.demonstrations import Demonstrations, Schema, check, read, reader_proc
 from sbil.errors import UserError
 from sbil.policy import Policy, Standardisation
 
-COUNT = int(os.environ.get("SBIL_FUZZ", "200"))
+COUNT = int(os.environ.get("SBIL_FUZZ", "300"))
 PATIENCE = 20.0  # seconds for one input; a machine may be busy
 START = 120.0  # seconds for the process to be ready
 
@@ -106,16 +106,16 @@ def test_malformed_inputs_are_read_or_refused_in_one_line(outcomes):
     print(f"{COUNT} inputs; fatal to a reader: {fatal}; (kind, read): {dict(sorted(counts.items()))}")
     assert sum(not was_read for _, was_read in first) >= COUNT / 4
     assert sum(was_read for _, was_read in first) >= 5
-    if COUNT >= 200:
+    if COUNT >= 300:
         assert {kind for kind, _ in first} == {"csv", "parquet", "npz", "schema", "policy"}
 
 
 def test_the_real_reader_says_the_same(outcomes):
     """The inputs above are read in the driver's own process; a few are read as people do, by the reader process."""
     found, _, folder = outcomes
-    there, fatal = tried(folder, 0, 2, "--real")
+    there, fatal = tried(folder, 0, 3, "--real")
     assert fatal == []
-    assert there == {number: found[number] for number in range(2)}
+    assert there == {number: found[number] for number in range(3)}
 
 
 def test_the_driver_sees_faults():
