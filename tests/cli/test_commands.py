@@ -13,7 +13,7 @@ import pytest
 
 from probes import refusal
 from sbil import demonstrations
-from sbil.cli import commands, main
+from sbil.cli import ORDER, commands, main
 from sbil.demonstrations import Demonstrations, Trajectory
 
 PARTS = {"demos": ("collect", "import", "export"), "clinical": ("mimic3", "physionet2012")}  # commands of commands
@@ -255,7 +255,7 @@ def test_the_help_lists_every_command_in_order(capsys):
     listed = capsys.readouterr().out.split("commands:")[1].split("examples:")[0]
     shown = [line.split()[0] for line in listed.splitlines() if line]
     assert shown == list(commands())
-    assert shown[:4] == ["quickstart", "check", "view", "train"]
+    assert shown[: len(ORDER)] == list(ORDER)  # none is lost by a change of its docstring
     assert {"scores", "progress", "columns"}.isdisjoint(shown)
 
 

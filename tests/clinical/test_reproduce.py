@@ -332,7 +332,7 @@ def test_the_demo_is_marked_everywhere(tmp_path, capsys):
     title = "MIMIC-III-2a, a demo of 100 patients, not a result"
     assert f"{title}: mean ± standard error" in capsys.readouterr().out
     assert table(tmp_path, title)["methods"]["previous action"]["scores"]["auc"]["mean"] > 0.8
-    assert all("demo-of-100-patients-not-a-result" in path.name for path in (tmp_path / "clinical").glob("*.parquet"))
+    assert all("demo-of-100-patients-not-a-result" in path.name for path in (tmp_path / "clinical").glob("*.*"))
 
 
 @pytest.mark.release

@@ -140,7 +140,7 @@ def test_numbers_are_rounded_once():
 
 
 def test_the_folder_of_the_commands_is_said_to_be_ones_own(text):
-    assert "Replace <code>runs/</code> by the folder that <code>sbil reproduce</code> filled" in text
+    assert "Replace <code>runs/</code> by the folder that <code>sbil reproduce</code> filled to\nkeep the cells" in text
 
 
 def test_runs_choose_and_the_page_counts(text):

@@ -77,6 +77,7 @@ def test_a_small_study(tmp_path, capsys):
         *("clinicians", "uniform actions"),
         *(f"{method} n=20 draw {draw}" for method in ("bc", "edm_exact") for draw in range(2)),
     ]
+    assert all("survival" in line for line in told.splitlines())
     references = study.references(50)
     uniform = references["uniform actions"]
     assert abs(references["clinicians"]["divergence"]) < 1e-6
