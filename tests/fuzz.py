@@ -1,10 +1,10 @@
-"""Malformed inputs made from good ones, each by its number alone, and a process that puts many of them to the readers.
+"""Malformed inputs, each made from a good one by its number, and a process that gives them to the readers.
 
     python tests/fuzz.py FOLDER START STOP [--real]
 
-For every number it prints two lines of JSON: what is tried, before it is tried, and what came of it. The readers run in
-this process, for a child a file would take an hour; whoever started it sees which input ended it or took too long, and
-can have that one tried again with the real child (`--real`).
+For every number it prints two lines of JSON: the input before it is tried, and the outcome. The readers run in this
+process because one reader process per file would take an hour. The caller sees which input ended the process or took
+too long, and can try that one again with the real reader process (`--real`).
 """
 
 import gzip
@@ -542,7 +542,7 @@ def policy(rng: Random, folder: Path) -> tuple[bytes, bytes]:
 
 
 def resealed(description: bytes) -> bytes:
-    """A policy.json with the hash of its entries, where it has entries: what is wrong in it is then looked at."""
+    """A policy.json with the right hash of its entries, so that the entries themselves are checked."""
     try:
         entries = json.loads(description)
         return json.dumps(sealed(entries)).encode() if isinstance(entries, dict) else description
@@ -554,7 +554,7 @@ def resealed(description: bytes) -> bytes:
 
 
 def good(folder: Path) -> None:
-    """What is right, for what needs something right beside something wrong."""
+    """Valid files, for calls that need a valid file beside the malformed one."""
     rows = [NAMES, *ROWS]
     (folder / "good.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
     demonstrations.save(replace(read(folder / "good.csv", **RIGHT), ids=None), folder / "good.npz", overwrite=True)
@@ -569,7 +569,7 @@ def good(folder: Path) -> None:
 
 
 def tried(given: Input, folder: Path) -> dict[str, str]:
-    """What became of each thing that people do with such an input: read, or one line, or a fault."""
+    """The outcome of each use of an input: "read", a one-line error, or a fault."""
     path, table = given.path, folder / "good.csv"
     if given.kind == "policy":
         return {"load": outcome(lambda: acted(Policy.load(path), table)), "show": outcome(lambda: shown(path))}
@@ -614,12 +614,12 @@ def outcome(call: Callable[[], Any], path: Path | None = None) -> str:
 
 
 def named(path: Path) -> bool:
-    """Whether the damage has made a column's name of what was a cell: names may be told."""
+    """Whether the damage turned a cell into the name of a column, which messages may quote."""
     from sbil.demonstrations.sources import table_of
 
     try:
         return any(CANARY in name for name in table_of([path]).names)
-    except UserError as error:  # of the header, for no cell has been read
+    except UserError as error:  # about the header, because no cell was read
         return CANARY in str(error)
 
 
@@ -656,7 +656,7 @@ def shown(path: Path) -> None:
 
 
 def in_process(request: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What the reader process does, in this process; it leaves for want of memory with one line as well."""
+    """Does the work of the reader process in this process; too little memory is one line here too."""
     try:
         return reader_process.answer(json.loads(json.dumps(request)), folder)
     except MemoryError:

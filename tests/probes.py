@@ -83,7 +83,7 @@ def network(*sizes: int, seed: int = 0) -> MLP:
 
 
 def separable(count: int = 40) -> Demonstrations:
-    """Points of the plane whose action is the side of a line they lie on, none nearer to it than 0.2."""
+    """Points of the plane whose action is their side of a line; none is nearer to it than 0.2."""
     rng = np.random.default_rng(5)
     points = rng.uniform(-1, 1, (4 * count, 2))
     side = points @ np.array([1.0, -0.5]) - 0.1

@@ -1,11 +1,11 @@
 """A policy changed in every byte, one at a time, and loaded each time: refused, or the same policy, and nothing is run.
 
-What is loaded must be the same in everything, not in its numbers alone: only white space may change unseen.
+What is loaded must be the same in every part, not only in its numbers: only white space may change unnoticed.
 
     python tests/tampering.py POLICY COPY
 
 Prints one line of JSON: how many changes were refused and loaded, and every fault. Python itself reports what it is
-about to do (`sys.addaudithook`), so that code in the files would be seen whichever way it came to be run.
+about to do (`sys.addaudithook`), so code in the files would be noticed however it is started.
 """
 
 import json

@@ -148,7 +148,7 @@ def test_states_are_uniform_over_labelled_and_unlabelled():
 
 
 def test_states_are_those_of_the_batch_without_unlabelled_ones():
-    """With no unlabelled trajectory at all, and with none in this run but some in another."""
+    """There is no unlabelled trajectory at all, or none in this run but some in another."""
     demonstrations = numbered((3, 2, 4))
     draws = [np.array([0]), np.array([0])]
     for unlabelled in (None, [np.array([], int), np.array([1])]):
@@ -192,7 +192,7 @@ def test_bounds_need_little_memory_beside_a_large_table(monkeypatch):
 
 
 def test_a_large_pool_is_not_copied_once_more():
-    """What stands in memory twice for a moment is what a large table needs most of it for."""
+    """Holding the pool twice, even for a moment, would set the peak of memory for a large table."""
     seen = []
 
     def put(array, **options):
@@ -210,7 +210,7 @@ def test_a_large_pool_is_not_copied_once_more():
 
 
 def test_strict_dtypes():
-    """Nothing is promoted unasked."""
+    """No array changes its dtype implicitly."""
     dataset = probes.run_of(make_dataset(DEMONSTRATIONS, [np.array([0])], unlabelled=[np.array([1])]), 0)
 
     def use(dataset, key):
@@ -272,7 +272,7 @@ def poisoned(draw, capacity):
 
 @pytest.mark.parametrize("draw", [[0], [1], [2, 0], [3, 1, 4]])
 def test_triples_are_the_steps_of_which_the_next_is_known(draw):
-    """All but the last of a trajectory that has neither its last state nor an end; 4 ends without one."""
+    """All steps except the last of a trajectory with neither a last state nor an end; 4 ends without a last state."""
     dataset = poisoned(draw, 30)
     first = np.cumsum(DEMONSTRATIONS.lengths) - DEMONSTRATIONS.lengths
     expected = []
@@ -287,7 +287,7 @@ def test_triples_are_the_steps_of_which_the_next_is_known(draw):
 
 @pytest.mark.parametrize("draw", [[0], [1, 5], [4, 2, 3]])
 def test_moments_are_of_the_labelled_states(draw):
-    """Not of a last state, at which nothing was decided, nor of the padding."""
+    """Last states, where nothing was decided, and padding do not count."""
     trajectories = [DEMONSTRATIONS.trajectories[i] for i in draw]
     states = np.concatenate([t.observations[: len(t)] for t in trajectories])
     dataset = poisoned(draw, 30)

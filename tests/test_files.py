@@ -27,7 +27,7 @@ while True:
     files.write_bytes(Path(sys.argv[1]), old)
 """
 
-# Writes NEW once and is killed at a place of its own choice.
+# Writes NEW once and kills itself at the given place.
 VICTIM = """
 import os, signal, sys
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_writes_and_replaces(tmp_path):
 
 
 def test_permissions_are_those_of_the_user(tmp_path):
-    """As an ordinary program's, not the private ones of a temporary file."""
+    """The permissions of an ordinary file, not the private ones of a temporary file."""
     mask = os.umask(0o027)
     try:
         files.write_bytes(tmp_path / "file", b"")

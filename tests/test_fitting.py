@@ -61,7 +61,7 @@ def test_the_pool_holds_standardised_states_and_the_demonstrations_stay_as_they_
 @settings(max_examples=5, deadline=None)
 @given(st.floats(-3, 3), st.floats(-50, 50))
 def test_units_do_not_matter(power, shift):
-    """Grams or kilograms, Celsius or Fahrenheit: the policy is the same function of the patient."""
+    """In grams or kilograms, Celsius or Fahrenheit, the policy decides the same for the same patient."""
     scale = 10.0**power
     plain, other = table(), table(scale=(scale, 1.0, 1.0), shift=(shift * scale, 0.0, 0.0))
     one, two = (fit("bc", data, updates=50) for data in (plain, other))

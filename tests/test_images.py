@@ -84,7 +84,7 @@ def test_the_pool_shows_what_the_demonstrations_hold(frames, thin, lengths):
 
 
 def test_frames_are_stored_once():
-    """The pool has one row a frame, and a black one: not one a stacked observation."""
+    """The pool has one row per frame and a black one, not one per stacked observation."""
     pool = make_pool(recorded(frames=4))
     assert pool.observations.nbytes == (sum(len(t.observations) for t in FILMS.trajectories) + 1) * SIZE * SIZE
 
@@ -243,7 +243,7 @@ def test_settings_are_chosen_on_images():
 
 
 def test_room_is_what_memory_holds(monkeypatch):
-    """Ten times the memory holds about ten times the runs; however little there is, one run goes ahead."""
+    """Ten times the memory holds about ten times the runs; with too little memory, one run is still trained."""
     entry, dataset = ALGORITHMS["edm"], make_dataset(FILMS, DRAWS)
     config = entry.presets["default"]
     monkeypatch.setattr(devices, "memory", lambda: 10**10)
@@ -330,7 +330,7 @@ def test_the_kernels_are_multiples_of_their_strides():
 
 
 def test_the_temperature_of_a_policy_of_images_is_in_its_plain_network():
-    """What draws actions live has the probabilities that the policy says."""
+    """Live play draws actions with the probabilities of the policy."""
     network = policy_network(jax.random.key(1), SPEC, (8,))
     policy = Policy(network, (), ("a", "b", "c"), temperature=2.5)
     frames = make_dataset(FILMS).pool.look(jnp.arange(4))

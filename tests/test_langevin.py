@@ -133,7 +133,7 @@ def test_restart_happens_with_its_probability():
 
 
 def test_samples_go_back_to_where_they_came_from():
-    """Small steps: each sample lies nearest to the row it overwrites, and all other rows stay."""
+    """After small steps each sample is nearest to the row that it overwrites; all other rows stay."""
     samples, buffer = map(np.asarray, sample(jax.random.key(3), BUFFER, length=4, noise=0.01))
     changed = np.flatnonzero((buffer != BUFFER).any(1))
     assert len(changed) == 8
@@ -158,7 +158,7 @@ def test_no_gradient_flows_through_samples():
 
 
 def test_strict_dtypes():
-    """Nothing is promoted unasked."""
+    """No array changes its dtype implicitly."""
     with jax.numpy_dtype_promotion("strict"):
         step = partial(sample, energy=quadratic, length=2)
         samples, buffer = jax.eval_shape(step, jax.random.key(0), jnp.asarray(BUFFER))

@@ -1,4 +1,4 @@
-"""Memory that large tables take: a copy more of what was read would show here."""
+"""Memory for large tables: one more copy of the data would fail here."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from sbil.evaluation.matching import intervals
 COLUMNS = 20
 ROWS = 1_000_000
 TABLE = 4 * COLUMNS * ROWS  # bytes, as float32
-MOST = {"bc": 3.3, "edm": 3.5, "evaluate": 4.2, "predict": 5.0}  # tables; a copy more would not fit
+MOST = {"bc": 3.3, "edm": 3.5, "evaluate": 4.2, "predict": 5.0}  # tables; one more copy would not fit
 ROLES = ("--episode", "episode", "--time", "step", "--action", "action")
 
 
@@ -62,7 +62,7 @@ def most_held(*words):
 @pytest.mark.release
 @pytest.mark.skipif(sys.platform != "linux", reason="what is counted as held differs elsewhere")
 def test_commands_hold_a_large_table_a_few_times(tmp_path):
-    """What three times as many rows take more, over what those rows are as float32."""
+    """Additional memory for three times as many rows, divided by the size of those rows in float32."""
     held = {}
     for times in (1, 3):
         table = written(tmp_path / f"{times}.parquet", times * ROWS)

@@ -1,6 +1,6 @@
 """Networks decide in float32, whatever a device does by default.
 
-Recent GPUs round the factors of products unless told otherwise; CPUs do not, so what programs ask for is looked at.
+By default recent GPUs round the factors of products; CPUs do not. So the tests read what the programs ask for.
 """
 
 import sys

@@ -57,7 +57,7 @@ def test_a_single_trajectory_is_cut_into_stretches():
 
 
 def test_no_fold_sees_the_states_that_belong_to_what_it_holds_out():
-    """Every third decision is recorded and every state; trajectory 3 shows states alone."""
+    """Every third decision and every state is recorded; trajectory 3 shows only states."""
     demonstrations = probes.demonstrations(lengths=(6, 6, 6, 4))
     draws, shown = [np.array([0, 1]), np.array([2])], [np.array([0, 1, 3]), np.array([2])]
     dataset = make_dataset(demonstrations, draws, thin=3, unlabelled=shown)

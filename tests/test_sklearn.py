@@ -78,7 +78,7 @@ def test_it_gives_what_its_policy_gives(model):
 
 
 def test_its_policy_is_that_of_fit(model):
-    """Every row an episode, standardised, the seed drawn from random_state; padding changes nothing."""
+    """Each row is an episode, columns are standardised, random_state gives the seed; padding changes nothing."""
     rows = zip(IRIS.to_numpy(np.float32)[:, None], KIND.to_numpy(np.int32)[:, None], strict=True)
     data = Demonstrations(tuple(Trajectory(o, a) for o, a in rows), tuple(model.classes_), tuple(IRIS.columns))
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max)
@@ -127,7 +127,7 @@ def test_scikit_learns_tools_take_it():
 
 
 def test_edm_knows_what_is_unfamiliar():
-    """Far from the data the energy is higher than at nearly all of it."""
+    """Far from the data the energy is higher than at nearly all of the data."""
     edm = EDMClassifier(updates=500, chain_length=10, random_state=0).fit(IRIS, SPECIES)
     assert edm.score(IRIS, SPECIES) > 0.9
     inside = edm.score_samples(IRIS)
@@ -224,7 +224,7 @@ def test_nothing_works_before_fitting():
 
 
 def test_nearly_equal_sizes_share_a_program():
-    """The second fit, of another size, compiles nothing of the training anew."""
+    """The second fit has another size and compiles no training program again."""
     from sbil.training import _chunk_program
 
     rows = np.random.default_rng(0).normal(size=(70, 6))

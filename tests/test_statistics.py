@@ -78,7 +78,7 @@ def test_sign_flips_by_hand_and_against_scipy():
 
 
 def test_random_signs_never_give_a_p_of_zero():
-    """Beyond 20 values the signs seen are one of the draws, as Phipson and Smyth (2010) have it."""
+    """Beyond 20 values the observed signs count as one of the draws, as in Phipson and Smyth (2010)."""
     assert [sign_flip(np.ones(count)) for count in (1, 2, 12, 20)] == [1, 0.5, 2 / 2**12, 2 / 2**20]  # exact
     least = 1 / (statistics.RESAMPLES + 1)
     assert sign_flip(np.ones(30)) == least
@@ -162,7 +162,7 @@ def test_one_cell_has_the_interval_it_always_had():
 
 @pytest.mark.parametrize(("ours", "theirs", "count"), [(iqm, trimmed, 32), (lower_median, np.median, 33)])
 def test_an_aggregate_of_any_kind_agrees_with_scipy(ours, theirs, count):
-    """With one run a draw, draws are runs. An odd count has a median of one value, 32 has quarters."""
+    """One run per draw. An odd count has one value as its median; a quarter of 32 is a whole number."""
     values = np.random.default_rng(2).gamma(2.0, size=count)
     found = stats.bootstrap((values,), theirs, method="percentile", n_resamples=4000, vectorized=False, rng=1)
     interval = aggregate([values[None, :, None]], ours)
@@ -171,13 +171,13 @@ def test_an_aggregate_of_any_kind_agrees_with_scipy(ours, theirs, count):
 
 
 def test_two_strata_against_a_resampling_written_out():
-    """A stratum of two cells that share four draws, and one of six draws: draws are taken whole, apart in each."""
+    """A stratum of two cells that share four draws, and one of six draws: whole draws are resampled in each stratum."""
     rng = np.random.default_rng(5)
     first, second = rng.normal(size=(2, 4, 3)), rng.normal(1, 2, size=(1, 6, 1))
     samples = []
     for _ in range(5000):
         one, two = first[:, rng.integers(0, 4, 4)], second[:, rng.integers(0, 6, 6)]
-        samples.append((one[0].mean() + one[1].mean() + two[0].mean()) / 3)  # a cell weighs what another does
+        samples.append((one[0].mean() + one[1].mean() + two[0].mean()) / 3)  # every cell has the same weight
     interval = aggregate([first, second], mean)
     assert interval.value == pytest.approx((first[0].mean() + first[1].mean() + second.mean()) / 3)
     assert interval[1:] == pytest.approx(np.quantile(samples, [0.025, 0.975]), abs=0.04)

@@ -42,7 +42,7 @@ def in_chunks():
 
 
 def test_neither_chunks_nor_company_change_a_run(in_chunks):
-    """In chunks with two others, unevenly spread over two devices, or at once and alone."""
+    """A run in chunks with two others on two devices equals the run alone in one chunk."""
     assert jax.local_device_count() == 2
     alone, together = run(count=1), in_chunks[0]
     for one, other in zip(jax.tree.leaves(alone.states), jax.tree.leaves(together.states), strict=True):
@@ -82,7 +82,7 @@ def test_every_update_has_a_key_of_its_own(recorded_keys):
 
 
 def test_init_and_updates_share_no_key(recorded_keys):
-    """Nor does what init makes of its key (fold_in with a small number, as algorithms do) meet an update's."""
+    """Keys that init derives from its key with fold_in and a small number are not those of updates either."""
     given, updates = recorded_keys
     key = jax.random.wrap_key_data(given)
     made = [tuple(np.asarray(jax.random.key_data(jax.random.fold_in(key, number)))) for number in range(4)]
@@ -97,7 +97,7 @@ def test_states_and_metrics_have_the_runs_as_an_axis(in_chunks):
 
 
 def test_a_run_is_diverged_from_the_chunk_it_was_found_in(chunks_of_four):
-    """One observation of the second run is infinite, and it is met in its first chunk; the others go on."""
+    """An infinite observation stops the second run in its first chunk; the other runs continue."""
     dataset = make_dataset(DEMONSTRATIONS, DRAWS, capacity=20)
     row = int(dataset.pool.row[dataset.labelled.indices[1, 0]])
     pool = dataset.pool._replace(observations=dataset.pool.observations.at[row].set(jnp.inf))

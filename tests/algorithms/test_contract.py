@@ -292,7 +292,7 @@ def test_order_of_the_runs_does_not_matter(case):
 
 
 def test_padding_is_never_read(case):
-    """The padding points at a step and a state of NaN, and at an action that is none."""
+    """The padding points at a step and a state of NaN, and at an action that does not exist."""
     nan_step, nan_state = len(DATASET.pool.row) - 1, len(DATASET.pool.observations) - 1
     padded = []
     for rows, poison in [(DATASET.labelled, nan_step), (DATASET.unlabelled, nan_state)]:
@@ -304,7 +304,7 @@ def test_padding_is_never_read(case):
 
 @pytest.mark.parametrize("run", range(RUNS))
 def test_a_run_sees_its_own_data_only(case, run):
-    """Everything that is not in the run's draw, nor follows a step of it, becomes NaN."""
+    """Everything outside the run's draw becomes NaN, except the states that follow its steps."""
     pool, data = DATASET.pool, probes.run_of(DATASET, run)
     steps = np.asarray(data.labelled.indices[: int(data.labelled.size)])
     rows = np.asarray(pool.row)[steps]
@@ -332,7 +332,7 @@ def test_one_diverged_run_is_flagged_and_alone(learner):
 
 
 def test_nothing_is_compiled_twice(learner, compilations):
-    """Neither for the same runs again, nor for other sizes of the same capacity, settings or keys."""
+    """The same runs again, other sizes of the same capacity, other settings and other keys share one program."""
     _ = learner.trained
     other, keys = datasets(OTHER_DRAWS), jax.random.split(jax.random.key(5), RUNS)
     config = dataclasses.replace(learner.config, **{rates(learner.config)[0]: 0.5})
@@ -382,7 +382,7 @@ def compilations():
 
 
 def test_inputs_are_left_as_they_are(learner):
-    """Neither changed nor given away to the program."""
+    """Training neither changes its inputs nor lets the program reuse their memory."""
     name = rates(learner.config)[0]
     config = dataclasses.replace(learner.config, **{name: np.full(RUNS, getattr(learner.config, name), np.float32)})
     inputs = (config, DATASET, jax.random.key_data(KEYS))
@@ -393,7 +393,7 @@ def test_inputs_are_left_as_they_are(learner):
 
 
 def test_one_pair_of_data(case):
-    """Without unlabelled states: a single decision is all that is known."""
+    """A single decision and no unlabelled state is enough to train."""
     rows = DATASET.labelled._replace(size=jnp.ones(RUNS, jnp.int32))
     none = DATASET.unlabelled._replace(size=jnp.zeros(RUNS, jnp.int32))
     trained = case.train_many(dataset=Dataset(DATASET.pool, rows, none))

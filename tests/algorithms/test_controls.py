@@ -50,7 +50,7 @@ def test_an_action_never_taken_keeps_a_probability():
 
 
 def test_random_is_the_network_that_bc_starts_from():
-    """Bit for bit, and it stays so."""
+    """Its weights are those of BC bit for bit, and an update does not change them."""
     key = jax.random.key(7)
     algorithm = random(SPEC, RandomConfig(hidden=(8, 4)))
     state = algorithm.init(key, DATASET)

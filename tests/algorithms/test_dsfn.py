@@ -102,7 +102,7 @@ def test_the_exact_tables_satisfy_their_identities():
 
 @pytest.mark.parametrize("chance", [False, True])
 def test_learnt_successor_features_are_the_fixed_point(chance):
-    """Where the policy draws its actions, the tolerance is the noise of the last draws."""
+    """If the policy draws its actions, the tolerance allows for the noise of the last draws."""
     rng, policy = np.random.default_rng(1), np.eye(ACTIONS)[[1, 2, 1, 0]]
     policy, config = (0.7 * policy + 0.1, dataclasses.replace(FIT, learning_rate=0.001)) if chance else (policy, FIT)
     features, reward = rng.normal(size=(STATES, ACTIONS, 4)) / 2, rng.normal(size=4)
@@ -112,7 +112,7 @@ def test_learnt_successor_features_are_the_fixed_point(chance):
     np.testing.assert_allclose(psi, np.broadcast_to(expected, psi.shape), atol=tolerance)
     value = np.broadcast_to(exact(FOLLOWS, policy, features @ reward), psi.shape[:-1])
     np.testing.assert_allclose(psi @ reward, value, atol=tolerance * np.abs(reward).sum())
-    # No network that is linear in (s, a) comes near it; and the end matters.
+    # No network that is linear in (s, a) comes close, and neither do values that ignore the end.
     additive = np.hstack([np.eye(STATES)[STATE], np.eye(ACTIONS)[ACTION]])
     wanted = expected.reshape(len(additive), -1)
     assert np.abs(additive @ np.linalg.lstsq(additive, wanted, rcond=None)[0] - wanted).max() > 3 * tolerance
@@ -153,19 +153,19 @@ def test_q_learning_is_value_iteration():
     np.testing.assert_allclose(found, best, atol=1e-3)
     np.testing.assert_array_equal(found.argmax(axis=1), best.argmax(axis=1))
     assert loss < 1e-5
-    assert (best.argmax(axis=1) != reward.argmax(axis=1)).any()  # being greedy for the reward would not do
-    assert best[2].max() > 0.1  # so bootstrapping from an end would show
+    assert (best.argmax(axis=1) != reward.argmax(axis=1)).any()  # the largest reward is not always best
+    assert best[2].max() > 0.1  # large enough to show bootstrapping from an end
 
 
 def test_targets_are_of_a_network_that_stays_behind():
-    """If it never moves, one learns one step from what it was at first (learning nothing shows that), within bounds."""
+    """With a target that never moves, the network learns one step from its initial values, clipped to the bounds."""
     never, nothing = dataclasses.replace(FIT, target_rate=0.0), dataclasses.replace(FIT, learning_rate=1e-12)
     features, action = np.random.default_rng(5).normal(size=(STATES, ACTIONS, 4)) / 10, np.array([1, 2, 1, 0])
     psi, first = (fit_features(features, np.eye(ACTIONS)[action], EVERY, config) for config in (never, nothing))
     low, high = np.minimum(features.min(axis=(0, 1)), 0), np.maximum(features.max(axis=(0, 1)), 0)
     after = DISCOUNT * first[:, LEADS_TO, action[LEADS_TO]].clip(low, high) * ~ENDS[..., None]
     np.testing.assert_allclose(psi, (1 - DISCOUNT) * features + after, atol=1e-3)
-    # Of Q too; and it is the network itself that picks the action there: double Q-learning.
+    # The same holds for Q. The network itself picks the action at the next state: double Q-learning.
     (q, _), (first, _) = (fit_values(features[..., 0], config) for config in (never, nothing))
     after = DISCOUNT * first[LEADS_TO, q.argmax(axis=1)[LEADS_TO]].clip(low[0], high[0]) * ~ENDS
     np.testing.assert_allclose(q, (1 - DISCOUNT) * features[..., 0] + after, atol=1e-3)
@@ -248,8 +248,8 @@ def phi(state):
 
 @pytest.mark.parametrize(("thin", "offset", "draw"), [(1, 0, [5, 2, 0]), (3, 0, [6, 7, 5]), (3, 2, [6, 1, 0])])
 def test_feature_expectations_of_the_demonstrator_are_monte_carlo(thin, offset, draw):
-    """Time starts anew in every trajectory, with its first step that is kept; a kept step stands for `thin` of them,
-    the last one, where nothing truly ended, for all that would have followed."""
+    """Time starts at 0 at the first kept step of each trajectory. A kept step stands for `thin` steps; the last one
+    of a trajectory that did not end stands for all steps that would have followed."""
     state = init(SMALL, KEY, walks(draw, thin=thin, thin_offset=offset))
     features, total = phi(state), 0
     for number in draw:
@@ -318,7 +318,7 @@ def test_the_policy_of_the_best_round_acts():
 
 @pytest.mark.parametrize(("share", "count"), [(0.25, 18), (1.0, 71)])
 def test_held_out_steps_are_not_learnt_from(share, count):
-    """All others are, if it is known what followed them; and another key holds out others."""
+    """All other steps with a known successor are. Another key holds out other steps."""
     data, config, seen = walks(), dataclasses.replace(SMALL, held_out=share), set()
     known = set(np.flatnonzero(data.pool.known).tolist())
     assert len(known) < DEMONSTRATIONS.steps == 72
@@ -364,7 +364,7 @@ def test_the_whole_runs_on_a_separable_set():
 
 
 def test_discounted_weights_worked_by_hand():
-    """Two trajectories and padding that looks like the second one going on; the same, every second step kept; pairs."""
+    """Two trajectories with padding that looks like more of the second; the same with every second step; pairs."""
     trajectory, mask = jnp.array([4, 4, 4, 0, 0, 0]), jnp.arange(6) < 5
     ends = jnp.array([False, False, True, False, False, True])  # the first truly ended, the second was cut
     weights, first = discounted_weights(jnp.array([0, 1, 2, 0, 1, 0]), trajectory, ends, mask, 0.5)
@@ -383,7 +383,7 @@ def test_discounted_weights_worked_by_hand():
 
 
 def test_bounds_of_discounted_sums():
-    """Zero is always between them, since a sum may end; rows that are not given, and padding, are not read."""
+    """Zero always lies between the bounds because a sum may end. Padding and rows that are not given are not read."""
     values = np.array([[1.0, -2.0], [3.0, -1.0], [np.nan, np.nan]])
     low, high = bounds(jnp.asarray(values), Rows(jnp.array([0, 1, 0, 2, 2]), jnp.int32(3)))
     np.testing.assert_array_equal([low, high], [[0, -2], [3, 0]])
@@ -392,7 +392,7 @@ def test_bounds_of_discounted_sums():
 
 
 def test_the_target_follows_slowly():
-    """On a constant slope Adam walks 0.01 a step; the target stays behind by the sum of a geometric series."""
+    """On a constant slope Adam moves 0.01 per step; the target lags by the sum of a geometric series."""
     start, zero = MLP((Dense(jnp.zeros((1, 1)), jnp.zeros(1)),), "tanh"), jnp.zeros(1)
     rows, config = Rows(jnp.array([0, 1]), jnp.int32(2)), DSFNConfig(learning_rate=0.01, target_rate=0.1)
     network, last = descend(

@@ -63,7 +63,7 @@ def test_losses_worked_by_hand():
 
 
 def test_gradient_of_the_state_loss_is_that_of_minus_log_rho():
-    """E1, with the samples held constant; if their law is differentiated too, the gradient is another one."""
+    """E1, with the samples held constant. Differentiating their law too gives another gradient."""
 
     @jax.jit
     def gradients(logits, frequency):
@@ -284,7 +284,7 @@ def test_energy_becomes_low_where_the_states_are():
 
 
 def test_strict_dtypes():
-    """Nothing is promoted unasked."""
+    """No array changes its dtype implicitly."""
     states = np.zeros((8, 3), np.float32)
     batch = probes.transitions(states, np.zeros(8, np.int32))
     with jax.numpy_dtype_promotion("strict"):

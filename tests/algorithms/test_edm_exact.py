@@ -92,7 +92,7 @@ def learned():
 
 
 def test_unrestricted_optimum_is_the_empirical_law_and_bc(learned):
-    """On visited states: p(s) and pi(a|s) are the frequencies in the data, hence BC's policy; the rest gets nothing."""
+    """On visited states p(s) and pi(a|s) are the frequencies in the data, as in BC; other states have p(s) = 0."""
     network, metrics = learned
     p = np.asarray(jax.nn.softmax(-energy(table(network))))
     np.testing.assert_allclose(p[VISITED], THREE.frequency, atol=0.01)
@@ -151,7 +151,7 @@ def test_one_step_has_the_probabilities_of_metropolis():
 
 
 def test_detailed_balance():
-    """What is drawn from p and moved one step is as often (s, t) as (t, s)."""
+    """A state drawn from p and moved one step gives (s, t) as often as (t, s)."""
     here = jax.random.categorical(jax.random.key(2), -ENERGIES, shape=(200_000,))
     there = moved(jax.random.key(3), here, 1)
     pairs = np.zeros((5, 5))
@@ -206,7 +206,7 @@ def test_chains_persist_and_stay_in_the_state_space():
 
 
 def test_samples_of_langevin_are_not_states():
-    """What `edm` draws on such data lies between and beyond the states: next to none of it is near a unit vector."""
+    """The samples of `edm` on such data lie between and beyond the states: almost none is near a unit vector."""
     algorithm, dataset = edm(spec_of(THREE.demonstrations), EDMConfig(hidden=(8,))), make_dataset(THREE.demonstrations)
     state, _ = jax.jit(lambda key: train_one(algorithm, 200, key, dataset))(jax.random.key(0))
     distance = np.abs(np.asarray(state.buffer)[:, None] - np.eye(4)).max(axis=-1).min(axis=-1)

@@ -74,7 +74,7 @@ def test_weight_zero_is_behavioural_cloning(cloned, estimator):
 
 @pytest.mark.parametrize("metropolis", [False, True])
 def test_without_a_state_term_chains_stand_still(metropolis):
-    """Nothing would hold them where energies mean something, and a run of sound cloning would count as diverged."""
+    """Without the term, moving chains would drift far away, and a sound run of cloning would count as diverged."""
     config = changed(weight=0.0, step_size=100.0, restart=0.0, metropolis=metropolis)
     state = edm_robust(SPEC, config).init(KEY, DATASET)
     for number in range(3):
@@ -135,7 +135,8 @@ def test_law_of_the_demonstrated_states():
 
 
 def test_law_of_constant_and_rare_states():
-    """A column that never changes has a spread that fits its size; an action taken once a tenth of all, never none."""
+    """A constant column gets a spread that fits its size. An action taken once gets a tenth of the spread of all
+    states; an action never taken gets weight zero."""
     states = np.stack([np.full(6, 1000.0), np.arange(6.0)], axis=1).astype(np.float32)
     trajectory = Trajectory(np.concatenate([states, states[:1]]), np.array([0, 0, 0, 0, 0, 2]), False, True)
     dataset = make_dataset(Demonstrations((trajectory,), ("a", "b", "c")))
@@ -224,7 +225,7 @@ def test_the_step_of_adam_decays():
 
 @pytest.mark.parametrize("average", [0.0, 0.75, 1.0])
 def test_the_policy_is_the_mean_of_the_iterates(average):
-    """Later ones weigh more, and the network that training began with nothing."""
+    """Later iterates have more weight; the initial network has none."""
     config = changed(average=average)
     state, iterates = edm_robust(SPEC, config).init(KEY, DATASET), []
     for number in range(3):

@@ -89,10 +89,10 @@ def many_runs(make, config):
 
 
 def assert_same_bits(one, other):
-    """Where XLA optimises, it fuses the two programs differently and rounds differently: then to 1e-6."""
+    """If XLA optimises, it fuses and rounds the two programs differently; then they agree to 1e-6."""
     for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
-        if "--xla_backend_optimization_level=0" in os.environ["XLA_FLAGS"]:  # as these tests do by themselves
+        if "--xla_backend_optimization_level=0" in os.environ["XLA_FLAGS"]:  # the default of these tests
             assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
 
 

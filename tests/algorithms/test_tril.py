@@ -25,7 +25,7 @@ def heads_by_hand():
 
 
 def test_prediction_loss_worked_by_hand():
-    """Standardised by mean 1 and scale 2; the third step has no successor, and what stands in its place is not read."""
+    """Standardised by mean 1 and scale 2. The third step has no successor, and the value in its place is not read."""
     state, following, action = np.array([0.5, -1.0, 0.25]), np.array([1.5, 2.0, np.nan]), np.array([0, 1, 1])
     batch = Transitions(
         jnp.asarray(1 + 2 * state[:, None]),
@@ -62,7 +62,7 @@ def first_step(dynamics, key, dataset):
 
 @jax.jit
 def gradients(state, batch):
-    """Of the two losses, taken one by one."""
+    """The gradients of the two losses, taken separately."""
 
     def l_pi(heads):
         return policy_loss(heads.policy, batch._replace(observation=state.scaling(batch.observation)))
@@ -136,7 +136,7 @@ def test_separable_set_is_learnt(learnt):
 
 
 def test_linear_dynamics_are_learnt(learnt):
-    """The prediction is of the standardised successor, whose variance is what a constant would leave."""
+    """The prediction is of the standardised successor. A constant prediction would leave its whole variance."""
     _, state, metrics, states, following, _ = learnt
     variance = np.var((following - states.mean(axis=0)) / states.std(axis=0), axis=0).mean()
     assert variance > 0.5

@@ -104,7 +104,7 @@ def test_drawn_successors_inside_the_exponential_raise_the_smallest_value():
 
 
 def test_demonstrated_states_as_initial_ones():
-    """V2: right where the data are stationary; with discounted data the demonstrator itself seems to be off."""
+    """V2: correct if the data are stationary; with discounted data even the demonstrator seems wrong."""
     stationary = np.linalg.matrix_power(np.einsum("sa,sat->st", EXPERT, DYNAMICS), 1_000)[0]
     with jax.enable_x64(True):
         _, right = best(SLOPES[exact], EXPERT, stationary, stationary[:, None] * EXPERT)
@@ -189,7 +189,7 @@ def test_orthogonality_worked_by_hand():
 
 
 def test_gradient_penalty_worked_by_hand():
-    """Slopes of length 5, 1 and 0; where there is no slope, there is a gradient all the same."""
+    """Slopes of length 5, 1 and 0. The gradient is finite at slope 0 too."""
     slopes = jnp.array([[3.0, 4.0], [0.6, -0.8], [0.0, 0.0]])
     value, gradient = jax.jit(jax.value_and_grad(gradient_penalty))(slopes)
     np.testing.assert_allclose(value, (16 + 0 + 1) / 3, rtol=1e-5)
@@ -212,7 +212,7 @@ def test_weight_of_the_gradient_penalty(make, settings):
         algorithm = make(spec_of(demonstrations), settings(hidden=(), batch=8, gradient_penalty=weight))
         state = algorithm.init(jax.random.key(0), dataset)
         (layer,) = state.critic.layers
-        # The exact version has a column an action: with all alike, the slope is the same for every mix of actions.
+        # The exact version has one column per action. With equal columns, every mix of actions has the same slope.
         slope = jnp.broadcast_to(size * jnp.arange(1.0, 1.0 + len(layer.weight))[:, None], layer.weight.shape)
         state = state._replace(critic=MLP((Dense(slope, layer.bias),), "relu"))
         after, _ = algorithm.update(jax.random.key(1), state, dataset)
@@ -228,7 +228,7 @@ def test_weight_of_the_gradient_penalty(make, settings):
 
 @both
 def test_update_climbs_in_the_policy_and_descends_in_nu(make, settings):
-    """The gradients of one update against the objective written out; the policy that draws is one without doubt."""
+    """The gradients of one update against the objective written out, with a policy that is certain of its actions."""
     demonstrations, exactly = probes.demonstrations(), make is value_dice_exact
     config = settings(hidden=(4,), batch=16, discount=DISCOUNT, gradient_penalty=0.0, orthogonality=0.5)
     algorithm = make(spec_of(demonstrations), config)

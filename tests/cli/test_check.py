@@ -20,12 +20,12 @@ ROLES = ("--episode", "stay", "--time", "hour", "--action", "treat", "--terminal
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
-    """The reader in this process, for the sake of time."""
+    """Read in this process, which saves time."""
     monkeypatch.setattr(reader_process, "elsewhere", fuzz.in_process)
 
 
 def rows(gap=True):
-    """24 stays, two a patient, four hours a stay; a pulse above 80 is treated. One age is missing."""
+    """24 stays of four hours, two per patient; a pulse above 80 is treated. One age is missing."""
     rng = np.random.default_rng(3)
     for stay in range(24):
         for hour in range(4):
@@ -88,7 +88,7 @@ def trained(tmp_path_factory):
 
 
 def test_gaps_after_training_without_any(trained, tmp_path, capsys):
-    """The means of training fill them, in evaluate and in predict alike."""
+    """`evaluate` and `predict` fill gaps with the means of the training data."""
     whole, policy, _ = trained
     gaps = changed(whole, tmp_path / "gaps.csv", "pulse", "NA")
     fills = [column.fill for column in Policy.load(policy).schema.columns]
@@ -100,7 +100,7 @@ def test_gaps_after_training_without_any(trained, tmp_path, capsys):
 
 
 def test_columns_that_became_known_later_are_said(trained, capsys):
-    """check says why they are left out, and so do the lines after training."""
+    """`check` says why these columns are left out, and so do the lines after training."""
     data, _, printed = trained
     run("check", data, *ROLES)
     text = capsys.readouterr().out

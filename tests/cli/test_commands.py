@@ -16,7 +16,7 @@ from sbil import demonstrations
 from sbil.cli import ORDER, commands, main
 from sbil.demonstrations import Demonstrations, Trajectory
 
-PARTS = {"demos": ("collect", "import", "export"), "clinical": ("mimic3", "physionet2012")}  # commands of commands
+PARTS = {"demos": ("collect", "import", "export"), "clinical": ("mimic3", "physionet2012")}  # with subcommands
 COMMANDS = [f"{name} {part}".strip() for name in commands() for part in PARTS.get(name, ("",))]
 
 
@@ -193,7 +193,7 @@ def test_a_preset_brings_its_budget(demos, folder, capsys):
 
 
 def test_data_that_an_algorithm_cannot_use(capsys, folder):
-    """Pairs, and single steps, where what follows is needed."""
+    """Pairs and single steps are refused where the next state is needed."""
     states = np.zeros((1, 4), np.float32)
     pairs = tuple(Trajectory(states + i, np.array([i % 2], np.int32)) for i in range(3))
     steps = tuple(Trajectory(np.zeros((2, 4), np.float32) + i, np.array([i % 2], np.int32)) for i in range(3))
@@ -306,7 +306,7 @@ def test_bad_words(capsys, folder):
 )
 def test_values_of_another_kind_are_refused_in_plain_words(capsys, option, value, line):
     said = refusal(capsys, "train", "bc", "--data", "x.csv", "--out", "never", option, value)
-    assert said == f"sbil: {line} (see sbil train --help)\n"  # tyro draws its box in hyphens here, and in lines below
+    assert said == f"sbil: {line} (see sbil train --help)\n"  # no box of tyro, in hyphens or in lines
 
 
 def test_a_complaint_on_a_terminal(folder):
@@ -437,7 +437,7 @@ def test_an_empty_folder_may_be_filled_and_the_data_stay(capsys, demos, folder):
 
 
 def test_a_single_action_and_a_single_step(capsys, folder):
-    """There is nothing to learn, and one is not many."""
+    """A single action leaves nothing to learn, and texts say "1 step", not "1 steps"."""
     one = Trajectory(np.zeros((1, 4), np.float32), np.zeros(1, np.int32))
     demonstrations.save(Demonstrations((one,), ("left", "right")), folder / "single.npz")
     main(["train", "bc", "--data", str(folder / "single.npz"), "--out", str(folder / "one action"), "--updates", "1"])
@@ -476,7 +476,7 @@ def test_a_full_disk(capsys, demos, folder, monkeypatch):
 @pytest.mark.parametrize("words", [("show",), ("show", "--json"), ("--help",), ("train", "--help"), ("algorithms",)])
 @pytest.mark.parametrize("buffered", [True, False])
 def test_a_reader_that_goes_is_no_error(policy, words, buffered):
-    """`sbil show policy/ | head -1`: whoever prints, rich or Python, now or at the very end."""
+    """As in `sbil show policy/ | head -1`, whether rich or Python prints, at once or at the end."""
     reader, writer = os.pipe()
     os.close(reader)
     words = (words[0], str(policy), *words[1:]) if words[0] == "show" else words
@@ -505,7 +505,7 @@ WITHIN = {
 
 @pytest.mark.parametrize("where", WITHIN)
 def test_an_interrupt_at_a_bad_place_leaves_quietly(tmp_path, where):
-    """Python would print a traceback and go on, or a compiled module would abort the process."""
+    """By itself, Python would print a traceback and continue, or a compiled module would abort the process."""
     (tmp_path / "slow.py").write_text(SLOW)
     script = f"from sbil import cli\n{WITHIN[where]}\ncli._dispatch = act\ncli.program()\nprint('it went on')"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -124,7 +124,7 @@ def test_a_line_is_neither_wrapped_nor_read_as_markup(monkeypatch):
 
 
 def test_nothing_is_cut_where_nobody_looks_on(monkeypatch):
-    """A file has room, whatever COLUMNS says; a terminal says how wide it is."""
+    """Output to a file is wide whatever COLUMNS says; on a terminal it is as wide as the terminal."""
     monkeypatch.setenv("COLUMNS", "60")
     assert roomy(Console(file=io.StringIO())).width == WIDE
     assert roomy(Console(file=io.StringIO(), force_terminal=True)).width < WIDE

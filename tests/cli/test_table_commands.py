@@ -28,14 +28,14 @@ MORE = ("--group", "patient", "--one-hot", "sex", "--observations", "pulse", "ag
 
 @pytest.fixture(autouse=True, scope="module")
 def _here():
-    """The reader in this process, for the sake of time; tests of processes are elsewhere."""
+    """Read in this process, which saves time; other files test the reader process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader_process, "elsewhere", fuzz.in_process)
         yield
 
 
 def rows(stays=24, shift=0.0):
-    """Two stays a patient, four hours a stay; a pulse above 80 is treated."""
+    """Two stays per patient, four hours per stay; a pulse above 80 is treated."""
     rng = np.random.default_rng(3)
     for stay in range(stays):
         for hour in range(4):
@@ -60,7 +60,7 @@ def table(folder):
 
 @pytest.fixture(scope="module")
 def sides(folder, table):
-    """What was trained on and what was held out, by the names of the stays; the policy is written on the way."""
+    """Names of the stays that were trained on and that were held out; the policy is written too."""
     (folder / "bad.csv").write_text("stay\n3\n4\n")
     found = {}
 
@@ -153,7 +153,7 @@ def test_the_policy_knows_its_table(policy, capsys):
 
 
 def test_a_policy_is_trained_again_from_its_table(table, folder, policy, capsys):
-    """A part was excluded, another held out, a half of that used for the temperature: all of it is done again."""
+    """Verifying repeats the exclusion, the held-out part, and the half of it that set the temperature."""
     words = ("verify", policy, "--data", table, "--exclude", folder / "bad.csv")
     found = answered(capsys, *words)
     assert found["same"]
@@ -191,7 +191,7 @@ def test_a_policy_that_training_does_not_give_is_told_from_one_that_it_does(tabl
 
 
 def test_what_is_held_out_belongs_to_the_data(table, folder, policy, sides, capsys):
-    """A changed row that was not learned from is another file all the same."""
+    """A change in a held-out row makes it another file, although nothing was learned from that row."""
     mended = [[*row[:3], row[3] + (str(row[0]) in sides["held_out"] and row[1] == 0), *row[4:]] for row in rows()]
     other = written(folder / "held_out_changed.csv", mended)
     words = ("verify", policy, "--data", other, "--exclude", folder / "bad.csv")
@@ -216,7 +216,7 @@ def test_every_piece_of_a_policy_is_compared(what, change, table, folder, policy
 
 
 def filled_otherwise(schema):
-    """The means that stand for missing values, changed where nothing is missing."""
+    """The schema with another fill value for a column without missing values."""
     return replace(schema, columns=tuple(replace(c, fill=9.0) if c.name == "pulse" else c for c in schema.columns))
 
 
@@ -394,7 +394,7 @@ def test_one_group_has_no_interval_and_it_is_said(table, policy, folder, capsys)
 
 
 def test_a_policy_tells_no_small_count_of_actions(policy, table, folder, capsys):
-    """What followed what is not kept; the shares are those of the card."""
+    """The folder holds no counts of which action follows which; its shares are those of the card."""
     made = json.loads((policy / "policy.json").read_text())["provenance"]
     assert "baselines" not in made
     training = made["data"]["steps"]
@@ -435,7 +435,7 @@ def test_scoring_refuses(table, policy, folder, capsys):
 
 
 def test_a_table_has_episodes(table, folder, capsys):
-    """One concept, one word: what is a trajectory elsewhere is an episode here."""
+    """One word per concept: for tables, a trajectory is called an episode."""
     words = ("train", "bc", "--data", table, *ROLES, *MORE, "--updates", "1", "--out", folder / "none")
     assert "cannot draw 99 episodes from 24" in refusal(capsys, *words, "--trajectories", "99")
     assert "its episodes are shorter" in refusal(capsys, *words, "--thin", "9", "--thin-offset", "8")
@@ -529,14 +529,14 @@ def test_names_that_look_like_formulas_are_harmless(folder, capsys):
     with out.open(newline="") as file:
         cells = [cell for line in csv.reader(file) for cell in line]
     texts = [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
-    assert all(set(cell) <= set("-.0123456789e+") for cell in texts), texts  # numbers, the energies, say
+    assert all(set(cell) <= set("-.0123456789e+") for cell in texts), texts  # numbers, for example energies
     assert {"'=stay", "'=cmd|' /C calc'!A0", "'@x", "plain"} <= set(cells)
     back = read(out, action="action", episode="'=stay", observations=["energy"])
     assert len(back) == 4
     assert set(back.action_names) <= {"'+up", "'=1+1"}
 
 
-# Handing on
+# Exporting
 
 
 def test_export(policy, folder, capsys):
@@ -555,7 +555,7 @@ def test_export(policy, folder, capsys):
 
 
 def test_nothing_that_is_read_is_replaced(table, policy, folder, capsys):
-    """Not even with --overwrite, and by whatever name it is called."""
+    """An input is not replaced, not even with --overwrite or through another name of the same file."""
     mine = folder / "mine.csv"
     mine.write_bytes(table.read_bytes())
     schema = folder / "mine.json"

@@ -10,7 +10,7 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_data.md"
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-# What makes compilation cheap for tests makes training slow. With all updates, the page runs as people run it.
+# The flags that make compilation cheap make training slow. With all updates, the page runs without them.
 AS_ELSEWHERE = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
 
 

@@ -1,4 +1,4 @@
-"""sbil view: what is written, what is said of it, and what is refused."""
+"""sbil view: the page it writes, the lines it prints, and what it refuses."""
 
 import dataclasses
 import json

@@ -54,7 +54,7 @@ def test_words_for_people_and_a_policy_alone(policy, tmp_path, capsys):
     with Image.open(out) as alone:
         width = alone.width
     main([*words, "--against", "dqn", "--sampled", "--overwrite"])
-    assert "dqn demonstrator, greedy" in capsys.readouterr().out  # it has no other way
+    assert "dqn demonstrator, greedy" in capsys.readouterr().out  # a DQN is always greedy
     with Image.open(out) as both:
         assert both.width > 1.9 * width
 

@@ -86,7 +86,7 @@ class Hospital:
 
 
 def ward(patients: int = 12, days: int = 4) -> Hospital:
-    """Patients with a stay of some days each; who has a fast heart is ventilated, every other one has antibiotics."""
+    """Patients with a stay of some days each. A fast heart means ventilation; every second one has antibiotics."""
     made = Hospital()
     for subject in range(2, patients + 2):
         made.patient(subject)

@@ -1,4 +1,4 @@
-"""What was extracted serves the next call only where its source and its rules are the same."""
+"""An extracted table is used again only if its source and its rules are the same."""
 
 import json
 import shutil

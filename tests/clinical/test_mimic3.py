@@ -234,7 +234,7 @@ def test_text_in_numeric_fields_and_repeated_rows(hospital, run):
     for _ in range(3):
         hospital.chart(2, 211, "2150-03-01 05:00:00", "90", "90")  # four times in all, one measurement
     hospital.chart(2, 211, "2150-03-01 06:00:00", "200", "200", error=1)
-    hospital.chart(2, 211, "", "150", "150")  # at no time
+    hospital.chart(2, 211, "", "150", "150")  # no time recorded
     table, flow = run(hospital)
     heart = counts(flow, "heart_rate")
     assert of_stay(table, 20)["heart_rate_today"].to_list() == pytest.approx([(60 + 90 + 70) / 3], abs=1e-4)
@@ -374,7 +374,7 @@ def test_a_stopped_run_goes_on_with_the_next_table(hospital, tmp_path, monkeypat
 
 
 def killed(command, when):
-    """Start a command and kill it when it has told of a table, or after some seconds; whether that was in time."""
+    """Start a command, kill it when it names a table or after some seconds, and return whether it still ran."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if isinstance(when, str):
         in_time = any(line.startswith(when) for line in process.stderr)
@@ -396,7 +396,7 @@ def command(source, out, work):
 
 
 def test_a_killed_process_is_gone_on_with(tmp_path):
-    """SIGKILL when the fourth table is read; then what was read is not read again, and the same files come out."""
+    """After SIGKILL at the fourth table, the tables before it are not read again, and the files come out the same."""
     source = ward().write(tmp_path / "source")
     extract(source, 4, tmp_path / "whole" / "demos.parquet", accept_incomplete=True)
     out, work = tmp_path / "torn", tmp_path / "work"
@@ -437,7 +437,7 @@ def test_a_named_work_folder_serves_another_run(hospital, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("named", [True, False])
 def test_nothing_of_the_users_is_touched_in_the_work_folder(hospital, tmp_path, named):
-    """Not even what is called as our own files are."""
+    """Not even files with the same names as ours."""
     source, out = hospital.write(tmp_path / "source"), tmp_path / "demos.parquet"
     work = tmp_path / ("work" if named else "demos.parquet.work")
     mine = ["parts/thesis.tex", "spill/data.csv", "patients.parquet", "patients.json", "chartevents.part", "notes.txt"]
@@ -661,7 +661,7 @@ def test_the_database_reaches_nothing_but_its_folders(hospital, tmp_path):
 
 
 def test_no_small_count_follows_by_subtraction():
-    """The largest part says what it can if every small one is 9; a total that is small itself says nothing."""
+    """The largest part is printed as if every small part were 9. A small total prints nothing about its parts."""
 
     def printed(total, *counts):
         return [str(count) for count in parts(Count(total), counts)]
@@ -673,12 +673,12 @@ def test_no_small_count_follows_by_subtraction():
     assert printed(5, 3, 2) == ["< 10", "< 10"]
     assert printed(18, 9, 9) == ["≥ 9", "< 10"]
     assert printed(10, 4, 3, 3) == ["≥ 1", "< 10", "< 10"]
-    assert [str(count) for count in parts(Count(97, 91), (60, 37))] == ["≥ 54", "37"]  # 97 is not to be told
+    assert [str(count) for count in parts(Count(97, 91), (60, 37))] == ["≥ 54", "37"]  # 97 must not be disclosed
 
 
 @pytest.mark.parametrize("total", [*range(10, 31), 100])
 def test_every_small_count_is_possible(total):
-    """The same is printed whatever the small one is."""
+    """The text is the same for every small count."""
     for small in range(1, 10):
         printed = {str(count) for count in parts(Count(total), (total - small, small))}
         assert printed == {"< 10", f"≥ {total - 9}"}
@@ -689,7 +689,7 @@ def test_steps_after_a_small_one_are_bounds():
         return [(str(removed), str(count)) for removed, count in chain(Count(total), left)]
 
     assert printed(136, 136, 133, 107, 104) == [("0", "136"), ("< 10", "≥ 127"), ("26", "≥ 101"), ("< 10", "≥ 92")]
-    assert printed(136, 133, 30) == [("< 10", "≥ 127"), ("≥ 97", "30")]  # most are gone: what is left may be told
+    assert printed(136, 133, 30) == [("< 10", "≥ 127"), ("≥ 97", "30")]  # most are gone: the number left may be printed
     assert printed(40, 5, 3) == [("≥ 31", "< 10"), ("< 10", "< 10")]
     assert [str(count) for count in within(Count(100), (100, 97, 95, 78, 0))] == ["100", "≥ 91", "≥ 91", "78", "0"]
 

@@ -1,4 +1,4 @@
-"""Records of ICU stays to a table, by hand: what is kept, what is left out, and that no state knows the future."""
+"""Records of ICU stays become a table: what is kept, what is left out, and that no state knows the future."""
 
 import gzip
 import io
@@ -275,7 +275,7 @@ def test_no_cohort_without_a_stay(tmp_path):
 
 
 def changed_from(text, hour, rng):
-    """The record with everything from an hour on shuffled, changed, removed and added to."""
+    """The record, with entries from an hour on shuffled, changed, removed and added."""
     head, rows = text.splitlines()[0], text.splitlines()[1:]
     early = [row for row in rows if int(row[:2]) < hour or row[:5] == "00:00"]
     late = [row.split(",") for row in rows if row not in early]
@@ -315,7 +315,7 @@ def test_shuffling_the_future_changes_no_state(window, rng):
 
 
 def test_a_state_that_knew_the_future_would_be_found():
-    """The check can fail: with states that end one window later it does."""
+    """The check above can fail: it does for states that end one window later."""
 
     def leaking(found, hours):
         made = windows(found, hours)

@@ -49,7 +49,7 @@ def table(out: Path, title: str) -> dict:
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The methods and numbers of splits that were run and not kept."""
+    """The methods that were run (not read from files) and their numbers of splits."""
     seen = []
 
     def counted(cells, *rest):
@@ -103,7 +103,7 @@ def test_mimic_from_its_files_to_the_tables(hospital, tmp_path, capsys, ran):
     assert f"MIMIC-III-4a, {CHANGED}" in (tmp_path / "report.html").read_text()
     four = table(tmp_path, f"MIMIC-III-4a, {CHANGED}")
     assert (four["splits"], set(four["methods"])) == (2, {"majority", "previous action", "bc"})
-    assert clinical.printed(four["name"]) == {}  # the paper's numbers do not stand beside what is no result
+    assert clinical.printed(four["name"]) == {}  # no numbers of the paper beside tables that are not results
     assert CHANGED in clinical.section([four])
     # Again, without the source and with it, in JSON: nothing is run, and the answer is the same.
     ran.clear()
@@ -173,7 +173,7 @@ def test_icu_sepsis_with_every_baseline_twice(tmp_path, ran):
 @pytest.mark.release
 @needs_sepsis
 def test_survival_by_habit():
-    """Who takes no notice of the action before does what a policy without states does; live episodes agree."""
+    """A policy that ignores the previous action survives as often as one without states; live episodes agree."""
     shares = np.random.default_rng(0).dirichlet(np.ones(25))
     exact = icu_sepsis.survival(np.tile(shares, (716, 1)))
     assert icu_sepsis.habitual_survival(np.tile(shares, (26, 1))) == pytest.approx(exact, abs=1e-6)
@@ -306,7 +306,7 @@ def test_a_run_that_was_stopped_goes_on(hospital, tmp_path, stop):
 @pytest.mark.release
 @pytest.mark.parametrize("moment", ["schema", "rows"])
 def test_stopped_between_the_files_of_an_extraction(hospital, tmp_path, monkeypatch, moment):
-    """The table is written last: without it, whatever else is there, extraction is done again."""
+    """The table is written last. If it is missing, everything is extracted again, whatever other files exist."""
     from sbil.clinical.mimic3 import extraction
 
     asked = datasets.Asked(tmp_path, [hospital], accept_incomplete=True)

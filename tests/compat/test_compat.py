@@ -1,4 +1,4 @@
-"""Files that earlier versions wrote are read, and say what they said. None is ever written again; new ones join."""
+"""Files of earlier versions are read as they were then. They are never written again; new ones are added."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ ROLES = {"episode": "stay", "time": "hour", "action": "treat"}
 
 
 def in_process(request, folder):
-    """What the reader process does, in this process: a process for each of hundreds of cases would take minutes."""
+    """Does the work of the reader process in this process: hundreds of processes would take minutes."""
     try:
         return reader_process.answer(json.loads(json.dumps(request)), folder)
     except UserError as error:
@@ -21,7 +21,7 @@ def in_process(request, folder):
 
 
 def without_fills(schema):
-    """A schema but for the means of its columns."""
+    """A schema without the means of its columns."""
     return schema and replace(schema, columns=tuple(replace(column, fill=None) for column in schema.columns))
 
 

@@ -251,7 +251,7 @@ def test_the_files_of_a_folder_have_their_own_decimal_signs(tmp_path):
 
 
 def test_check_and_read_take_the_same_columns_for_numbers(tmp_path):
-    """By the first batch: what turns to text later stops both, it is not left out by one of them."""
+    """The first batch decides. Text in a later batch stops both; neither leaves the column out."""
     folder = tmp_path / "parts"
     folder.mkdir()
     head = "stay,hour,pulse,note,treat\n"
@@ -307,7 +307,7 @@ def test_excluded_episodes_are_not_looked_at():
             look(frame.drop("stay_id", "hour"), action="treatment", exclude=["1"])
 
 
-# ---- what harms without being wrong
+# ---- what is valid but harmful
 
 
 def wards(**changes):
@@ -338,7 +338,7 @@ NAMELESS = {
 
 @pytest.mark.parametrize("case", NAMELESS)
 def test_identifiers(case):
-    """Neither an age, of which some are shared, nor a weight, which has fractions, is one."""
+    """An age (shared by some) and a weight (with fractions) are no identifiers."""
     columns, roles, names = NAMELESS[case]
     found = check(wards(**columns), **STAYS, **roles)
     assert said(found, "harms") == [f"column '{name}': looks like an identifier" for name in names]
@@ -394,7 +394,7 @@ def test_the_command_comes_after_what_it_cannot_mend():
 
 
 def test_what_check_says_stops_read_and_what_it_commands_reads():
-    """The command mends what it can: what is missing is filled."""
+    """The suggested command fixes what it can: it fills missing values."""
     frame = stays(pulse=with_(PULSE, [3], None), ward=["a", "b"] * 20)
     found = check(frame, one_hot=["ward"])
     assert "--one-hot ward --missing mean" in found.command

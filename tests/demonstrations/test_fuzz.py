@@ -1,4 +1,4 @@
-"""Whatever is put to the readers, a person sees data or one line: no traceback, no hang, no recorded value.
+"""Any input gives data or a one-line error: no traceback, no hang, no recorded value in the message.
 
 `SBIL_FUZZ=2500 pytest tests/demonstrations/test_fuzz.py` tries that many inputs; without, three hundred.
 """
@@ -35,7 +35,7 @@ START = 120.0  # seconds for the process to be ready
 
 
 def driven(folder: Path, start: int, stop: int, *more: str) -> Iterator[dict[str, Any]]:
-    """What the driver says, line by line; it is ended when it is silent for too long."""
+    """The lines of the driver, which is ended if it is silent for too long."""
     command = [sys.executable, fuzz.__file__, str(folder), str(start), str(stop), *more]
     with (folder / "stderr").open("ab") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
@@ -64,7 +64,7 @@ def _listen(source: Any, lines: "queue.Queue[bytes]") -> None:
 
 
 def tried(folder: Path, start: int, stop: int, *more: str) -> tuple[dict[int, dict[str, Any]], list[int]]:
-    """What became of each input by its number, and those that ended the driver or kept it too long."""
+    """The outcome of each input by its number, and the inputs that ended the driver or took too long."""
     found: dict[int, dict[str, Any]] = {}
     fatal: list[int] = []
     while start < stop:
@@ -81,14 +81,14 @@ def tried(folder: Path, start: int, stop: int, *more: str) -> tuple[dict[int, di
 
 
 def faults(found: dict[int, dict[str, Any]]) -> list[tuple[int, str, str, str]]:
-    """Every call that was neither answered nor refused as it should be."""
+    """Every call that neither succeeded nor was refused properly."""
     calls = [(n, of["kind"], call, line) for n, of in found.items() for call, line in of.get("calls", {}).items()]
     return [entry for entry in calls if entry[3].startswith("FAULT")]
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """What became of the inputs in the driver's own process, those that ended it, and their folder."""
+    """The outcomes in the driver's own process, the inputs that ended it, and their folder."""
     folder = tmp_path_factory.mktemp("inputs")
     return (*tried(folder, 0, COUNT), folder)
 
@@ -119,7 +119,7 @@ def test_the_real_reader_says_the_same(outcomes):
 
 
 def test_the_driver_sees_faults():
-    """A leak, a second line and a traceback would be found."""
+    """The check above finds a leaked value, a second line and a traceback."""
 
     def outcome(error: Exception) -> str:
         def call() -> None:
@@ -170,7 +170,7 @@ CELLS = st.text(max_size=8) | st.sampled_from((*fuzz.NUMBERS, *fuzz.TIMES)) | NU
 
 @pytest.mark.usefixtures("_here")
 def test_cells_of_any_text(tmp_path):
-    """What is accepted as a number is the number that Python reads in the cell; anything else is refused."""
+    """A cell is read as the number that Python reads in it, or refused."""
     path, roles = tmp_path / "cells.csv", {"episode": "stay", "action": "treat", "observations": ["pulse"]}
     changes = st.lists(st.tuples(st.integers(0, 14), st.sampled_from([0, 1, 2, 2, 4]), CELLS), min_size=1, max_size=2)
     counts = Counter[bool]()
@@ -198,7 +198,7 @@ def test_cells_of_any_text(tmp_path):
     assert min(counts[True], counts[False]) >= COUNT / 30, counts
 
 
-# What was found once, and is mended
+# Faults that were found and fixed
 
 
 @pytest.mark.usefixtures("_here")
@@ -213,7 +213,7 @@ def test_cells_of_any_text(tmp_path):
     }.items(),
 )
 def test_columns_of_strange_types(tmp_path, column, values):
-    """Polars does not cast them, or Python does not read them, and each was a traceback."""
+    """Polars cannot cast them or Python cannot read them; each was once a traceback."""
     path = tmp_path / "typed.parquet"
     frame = pl.DataFrame(fuzz.ROWS, schema=fuzz.NAMES, orient="row").with_columns(values.alias(column))
     frame.write_parquet(path)
@@ -223,7 +223,7 @@ def test_columns_of_strange_types(tmp_path, column, values):
 
 
 def test_numbers_that_no_float_holds(tmp_path):
-    """10 to the 400 is JSON; it is no temperature and stands for no missing value."""
+    """10 to the power of 400 is valid JSON, but it is neither a temperature nor a fill value."""
     path = tmp_path / "schema.json"
     path.write_text(json.dumps({"action": "a", "columns": [{"name": "b", "fill": 10**400}]}))
     assert "the fill of column 'b'" in refused(Schema.load, path)

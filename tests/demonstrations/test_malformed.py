@@ -224,7 +224,7 @@ def test_meaning(tmp_path, case):
     path.write_text(content)
     with pytest.raises(ValueError, match=r".*") as raised:
         read(path, **{**ROLES, **arguments})
-    line = str(raised.value).replace(str(path), "stays.csv")  # the folder has a number
+    line = str(raised.value).replace(str(path), "stays.csv")  # the name of the folder has a number in it
     assert "\n" not in line
     assert SECRET not in line
     assert all(word in line for word in words.split()), line
@@ -332,7 +332,7 @@ def test_roles_are_for_tables(tmp_path):
 
 
 def test_places(tmp_path):
-    """What is no file, or not the right one."""
+    """Paths that are not files, or not the right files."""
     with_roles = lambda path: read(path, **ROLES)  # noqa: E731
     assert "no such file" in refused(with_roles, tmp_path / "nowhere.csv")
     assert "no table in this folder" in refused(with_roles, tmp_path)

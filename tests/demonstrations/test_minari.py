@@ -476,7 +476,7 @@ def test_bad_tables(kind, datasets):
     constant = pl.select(pl.repeat(0, 30_000_000, dtype=pl.Int8).alias("actions"))
     zeros = {name: pl.lit(False) for name in ("terminations", "truncations")}
     pair_of_zeros = pl.concat_list(pl.lit(0, pl.Int8), pl.lit(0, pl.Int8)).list.to_array(2)
-    if kind == "parquet":  # which can say a number once for all rows
+    if kind == "parquet":  # it can store one number for all rows
         constant.with_columns(**zeros).with_columns(observations=pair_of_zeros).write_parquet(path)
         assert path.stat().st_size < 1 << 19
         assert "bomb" in refused(read_minari, folder)
@@ -515,7 +515,7 @@ def test_an_evil_environment_is_text(datasets, tmp_path):
     for spec in ("not JSON", "[]", '{"id": 3}'):
         spoil_metadata(datasets / "theirs-v0", env_spec=spec)
         assert "environment" not in read_minari("theirs-v0").provenance
-    # Spaces that only the environment knows are not asked of it.
+    # The environment is not asked for spaces that only it knows.
     spoil_metadata(datasets / "theirs-v0", env_spec=json.dumps(evil), observation_space=...)
     assert "sbil does not ask the environment" in refused(read_minari, datasets / "theirs-v0")
     subprocess.run([sys.executable, "-c", "import evil_module"], **python)  # the trap works

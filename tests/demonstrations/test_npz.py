@@ -235,7 +235,7 @@ def test_hostile_arrays_are_refused(folder, good, case):
 
 
 def test_an_unchanged_file_packed_the_same_way_is_read(folder, good):
-    """So that the cases above are refused for what was changed."""
+    """It shows that the cases above are refused because of their change."""
     path = folder / "repacked.npz"
     path.write_bytes(packed({**members(good), "header": header()}))
     assert len(load(path)) == 6
@@ -301,7 +301,7 @@ def test_truncated_files_are_refused(folder, good):
 
 
 def loads_or_is_refused(path, content, original=None):
-    """What loads is valid, so that it can be written and read again, and it is the original if one is given."""
+    """What loads can be written and read again, and equals the original if one is given."""
     path.write_bytes(content)
     if loaded := loaded_or_refused(load, path):
         if original:
@@ -320,7 +320,7 @@ METHODS = {
 
 @pytest.mark.parametrize("method", METHODS)
 def test_flipped_bytes_do_no_harm(folder, good, method):
-    """Each decoder has exceptions of its own; what has a checksum never comes back changed."""
+    """Each decoder has its own exceptions. An array with a checksum never comes back changed."""
     content, original = packed(members(good), METHODS[method]), load(folder / "good.npz")
     for place in range(0, len(content), 11):
         changed = bytearray(content)

@@ -90,7 +90,7 @@ def test_errors_of_the_process_come_back(tmp_path):
 
 
 def anonymous(process):
-    """Bytes of memory of a process that no file stands behind."""
+    """Bytes of the anonymous memory of a process."""
     try:
         with open(f"/proc/{process}/smaps_rollup") as file:
             return sum(int(line.split()[1]) for line in file if line.startswith("Anonymous:")) << 10

@@ -153,7 +153,7 @@ TIMES = {
 
 @pytest.mark.parametrize("case", TIMES)
 def test_times_order_the_rows(tmp_path, here, case):
-    """The first is the earliest, the second the latest, whatever the alphabet says."""
+    """The first is the earliest and the second the latest, even if they sort differently as text."""
     rows = "".join(f"{stamp},{x},u\n" for stamp, x in zip(TIMES[case], (1, 3, 2), strict=True))
     path = write(tmp_path, "t,x,a\n" + rows)
     frame = pl.read_csv(path, infer_schema=False).with_columns(e=pl.lit("one"))
@@ -172,7 +172,7 @@ def test_rows_of_an_episode_apart(here):
 
 
 def test_ordered_rows_are_not_copied(tmp_path, here):
-    """Even where the episodes are not in the order of their names: views into one array."""
+    """They are views into one array, even if the episodes are not in the order of their names."""
     read_ = read(write(tmp_path, "e,t,x,a\n5,0,1,u\n5,1,2,u\n3,0,3,u\n"), episode="e", time="t", action="a")
     assert seen(read_) == [[[3]], [[1], [2]]]
     assert not read_.provenance["sorted rows"]
@@ -210,7 +210,7 @@ def test_missing_mean(tmp_path, here):
 
 @pytest.mark.parametrize("rule", ["refuse", "drop"])
 def test_gaps_in_later_tables_are_filled_with_the_means_of_training(tmp_path, here, rule):
-    """Whatever the rule was in training; and where decisions are known as where they are not."""
+    """This holds for every rule in training, with and without recorded decisions."""
     schema = read(write(tmp_path, GOOD), **ROLES, missing=rule).schema
     assert [column.fill for column in schema.columns] == [283 / 4]
     later = write(tmp_path, "stay,hour,pulse,treat\n1,0,NA,none\n1,1,1000,fluid\n", "later.csv")
@@ -223,7 +223,7 @@ def test_gaps_in_later_tables_are_filled_with_the_means_of_training(tmp_path, he
 
 
 def test_a_schema_without_means(tmp_path, here):
-    """One that was written by hand, or by an sbil that kept none."""
+    """Written by hand, or by an earlier sbil that kept no means."""
     schema = Schema("treat", (Column("pulse"),), ("fluid", "none"), missing="mean")
     gap = write(tmp_path, "pulse\n1\n\nNA\n")
     with pytest.raises(UserError, match=r"stays\.csv, line 4, column 'pulse': missing value.*no mean of training"):
@@ -265,7 +265,7 @@ def test_levels_of_a_schema_keep_their_order(tmp_path, here):
 
 
 def test_level_that_looks_missing(here):
-    """Sodium is NA; a schema that lists it says so."""
+    """NA may mean sodium: a schema that lists it as a level makes it a value."""
     frame = pl.DataFrame({"salt": ["NA", "K"], "a": ["u", "v"]})
     assert seen(read(frame, action="a", schema=Schema("a", (Column("salt", "category", ("K", "NA")),)))) == [
         [[1]],

@@ -27,7 +27,7 @@ def refusal(call):
 
 
 def assert_check_lists_what_read_refuses(source, arguments):
-    """With the roles that check takes; check may refuse the whole table in the same line."""
+    """With the roles that `check` found. Both may refuse the whole table with the same line."""
     if whole := refusal(lambda: check(source, **arguments)):
         assert refusal(lambda: read(source, **arguments)) == whole
         return
@@ -63,7 +63,7 @@ def test_types_that_are_no_cells(case):
 
 
 def test_all_the_problems_of_a_table_are_listed_at_once(tmp_path):
-    """`read` says the first, with its row; `check` says every one with its count."""
+    """`read` names the first problem with its row; `check` names all with their counts."""
     path = tmp_path / "stays.csv"
     path.write_text(GOOD.replace("60", "x").replace("82", "1e39").replace("61", '"1,061"') + "2,1,83,f,cut\n")
     stops = [problem for problem in check(path, **ROLES).problems if problem.severity == "stops"]
@@ -132,7 +132,7 @@ def test_bad_ends(columns, words):
 
 def test_truncated_is_guessed_by_its_name():
     found = check(ends(truncated=[0, 0, 0, 1], done=[0, 1, 0, 1]))
-    assert (found.roles["truncated"], found.roles["terminal"]) == ("truncated", None)  # done is either end there
+    assert (found.roles["truncated"], found.roles["terminal"]) == ("truncated", None)  # here done means either end
     assert next(column for column in found.columns if column.name == "done").role == "left out"
     assert "--truncated truncated" in found.command
     found = check(ends(truncated=[0, 0, 0, 1], terminated=[0, 1, 0, 0]))
@@ -141,7 +141,7 @@ def test_truncated_is_guessed_by_its_name():
 
 
 def test_what_a_person_observes_is_no_end_and_no_action():
-    """It was guessed for the end once, and then it could not be observed."""
+    """A column named as observed is not guessed to be the end; it once was."""
     table = ends(done=[0, 1, 0, 1])
     found = check(table, observations=["x", "done"])
     assert found.roles["terminal"] is None
@@ -165,7 +165,7 @@ AFTER = {
 
 @pytest.mark.parametrize("name", AFTER)
 def test_what_became_known_later_is_not_observed(name):
-    """Unless a person names it; who reads and who checks is told."""
+    """It is observed only if a person names it. Both read and check say so."""
     table = ends(**{name: [0.0, 1, 0, 1]})
     found = read(table, **ENDS)
     assert found.observation_names == ("x",)

@@ -175,7 +175,7 @@ def test_what_no_algorithm_can_use_is_refused(case):
 
 @pytest.mark.parametrize("shape", [(), (0,)])
 def test_observations_without_columns_are_refused(shape):
-    """A list of numbers is not a table (and could be saved but not loaded); a table of no columns says nothing."""
+    """A flat list of numbers could be saved but not loaded; a table without columns holds nothing."""
     with pytest.raises(UserError, match="observation"):
         of(Trajectory(np.zeros((4, *shape)), np.zeros(3, int)))
 

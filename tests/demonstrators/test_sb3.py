@@ -1,4 +1,4 @@
-"""Agents of Stable-Baselines3: their networks and returns are theirs, and nothing in their files is ever run."""
+"""Agents of Stable-Baselines3: networks and returns are the same here, and no code in their files is ever run."""
 
 import base64
 import collections
@@ -40,7 +40,7 @@ def pretended(module, name):
 
 @contextlib.contextmanager
 def pretending(*things):
-    """Have the modules that things claim to be from, so that they can be pickled by name."""
+    """Provide the modules that things claim to come from, so that they can be pickled by name."""
     before = dict(sys.modules)
     for thing in things:
         parts = thing.__module__.split(".")
@@ -408,7 +408,7 @@ def test_traps_are_never_sprung(write, tmp_path):
         path = write(content, "vecnormalize.pkl")
         with silence():
             assert refused(statistics_of, path), where
-    # A trap where nobody looks is not sprung either.
+    # A trap in an entry that is not read does nothing either.
     harmless = [agent(data=description(_last_obs=blob(trap))), agent(data=description(policy_kwargs=blob({"x": trap})))]
     for content in harmless:
         path = write(content)
@@ -497,7 +497,7 @@ def test_refused(write, case):
 
 
 def test_bombs(write, monkeypatch):
-    """What unpacks to more than any agent is not unpacked; of the two archives, either may be the bomb."""
+    """A file that unpacks to more than any agent is refused; the bomb may be the inner archive or the outer one."""
     monkeypatch.setattr(arrays, "LARGEST", 1 << 20)
     bomb = zipped({"archive/data.pkl": bytes(1 << 21)}, zipfile.ZIP_DEFLATED)
     data = json.dumps(description())

@@ -65,7 +65,7 @@ def test_tables_of_another_size_are_refused(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """What one test put in place of the tables is not left to the next."""
+    """Tables that one test replaces are not seen by the next."""
     yield
     if icu_sepsis.tables.cache_info().currsize and icu_sepsis.tables().start.shape != (716,):
         icu_sepsis.tables.cache_clear()
@@ -172,7 +172,7 @@ def test_clinicians_are_a_policy_like_any_other():
 
 @needs_package
 def test_survival_of_clinicians_and_of_uniform_actions():
-    """The numbers of docs/exact_edm.md: the two hardly differ."""
+    """The two numbers of docs/exact_edm.md, which hardly differ."""
     truth = icu_sepsis.tables().clinicians
     assert round(study.survival(truth), 4) == 0.7818
     assert 9.1 < study.visits(truth).sum() < 9.4
@@ -207,7 +207,7 @@ def test_demonstrations_are_the_clinicians():
 
 @needs_package
 def test_uniform_actions_score_what_chance_does():
-    """Of no decision do they say more than of another: areas are those of any order, and the rest is 1 in 25."""
+    """All decisions look alike to them: areas are those of a random order, and other scores those of 1 in 25."""
     demonstrations = study.record(20)
     task = TableTask.of("uniform", demonstrations, process=study.process(10))
     (cell,) = cells_of_table(task, wanted([study.UNIFORM], 2, baselines=[study.UNIFORM]))
@@ -226,7 +226,7 @@ def test_uniform_actions_score_what_chance_does():
 
 @needs_package
 def test_loading_runs_no_code_of_the_package():
-    """Its tables are read as plain arrays; its modules, and the old gym they bring, stay out."""
+    """Its tables are read as plain arrays; its modules and the old gym are not imported."""
     import subprocess
 
     code = (

@@ -222,7 +222,7 @@ def test_detection_as_written_out(own):
 
 
 def test_an_energy_that_knows():
-    """Distance from the middle is what makes these states unfamiliar; probabilities that are all alike tell nothing."""
+    """These states are unfamiliar because they are far from the middle; equal probabilities tell nothing."""
     rows = np.random.default_rng(0).normal(size=(300, 4))
     right = np.linalg.norm(rows, axis=1) < 2
     held_out = table(rows, 30, np.where(right, 0, 1))

@@ -129,7 +129,7 @@ def test_single_precision_is_clipped_as_such():
 
 
 def test_policies_of_different_folds_are_not_ranked_against_each_other():
-    """Frequencies of the other folds are low where an action is common: pooled, they would rank worse than chance."""
+    """An action that is common in a fold is rare in the others: pooled, such frequencies rank worse than chance."""
     taken, folds = np.array([0, 0, 0, 1, 0, 1, 1, 1, 1]), np.array([0, 0, 0, 0, 1, 1, 1, 1, 1])
     chance = np.where(folds == 0, 0.2, 0.75)
     d = Decided(np.stack([chance, 1 - chance], axis=1), taken, np.arange(9))
@@ -215,7 +215,7 @@ def test_one_episode_has_no_interval():
 
 
 def test_one_action_has_no_areas():
-    """Any order of decisions that all took it is right."""
+    """If all decisions took the same action, there is nothing to rank."""
     d = random()._replace(actions=np.zeros(60, int))
     found, (first, *_) = intervals(d, 20).metrics, per_action(d)
     assert np.isnan([found["auc"], found["apr"]]).all()
@@ -224,7 +224,7 @@ def test_one_action_has_no_areas():
 
 
 def test_resamples_of_one_action_do_not_count():
-    """Of two episodes, with one action each, half of the resamples have both; all of these score the same."""
+    """Two episodes have one action each. Half of the resamples have both actions, and all of these score the same."""
     d = Decided(np.array([[0.6, 0.4], [0.3, 0.7], [0.8, 0.2]]), np.array([0, 1, 1]), np.array([0, 1, 1]))
     apr = (1 / 2 + (1 + 2 / 3) / 2) / 2  # action 0 is second of three; action 1 first and third
     assert intervals(d, 50).metrics["apr"] == pytest.approx((apr, apr, apr))
@@ -240,7 +240,7 @@ def test_folds_of_one_action_do_not_count():
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
-    """Episodes of four decisions that stand or fall together: rows resampled one by one would be far too narrow."""
+    """The four decisions of an episode are all right or all wrong: resampled rows give intervals too narrow."""
     rng, inside, alone, trials = np.random.default_rng(0), 0, 0, 200
     for trial in range(trials):
         chance = np.repeat(rng.beta(2.0, 1.0, size=60), 4)  # the mean accuracy is 2/3
@@ -272,7 +272,7 @@ def policy(temperature=1.0) -> Policy:
 @pytest.mark.parametrize("chunk", [1, 12 * 12, 2**25])
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_decided_is_what_the_policy_says(monkeypatch, chunk, temperature):
-    """Whatever is looked at together; images have chunks of their own."""
+    """The size of a chunk does not matter; images have their own chunks."""
     monkeypatch.setattr(deciding, "CHUNK", chunk)
     demonstrations = probes.demonstrations()
     flat, found = demonstrations.flat(), decided(policy(temperature), demonstrations)

@@ -190,7 +190,7 @@ def test_the_store_gives_back_what_it_was_given(results, tmp_path):
 
 
 def test_a_file_is_a_plain_table_with_one_row_a_run(results, tmp_path):
-    """What a person finds who opens it with any reader of Parquet."""
+    """What a person sees who opens it with any reader of Parquet."""
     store = Store(tmp_path)
     store.save(results[1])
     table = pl.read_parquet(store.path(results[1].cell))
@@ -365,7 +365,7 @@ def test_long_curves_are_thinned_to_their_ends():
 
 
 def test_unlabelled_trajectories_show_their_states_and_no_decision():
-    """Those that follow the labelled ones in the same draw, thinned like them."""
+    """They follow the labelled trajectories in the same draw and are thinned like them."""
     cell = changed(TINY, method=Method("edm"), unlabelled=2)
     _, dataset = data_of([(cell, draw, i) for draw, i in cell.runs])
     pool = demonstrations_for("CartPole-v1", "ppo", "sampled")
@@ -382,7 +382,7 @@ def test_unlabelled_trajectories_show_their_states_and_no_decision():
 
 
 def test_every_state_of_the_labelled_trajectories_may_be_shown():
-    """Actions recorded rarely, states often; thinned otherwise than its neighbour in the same program."""
+    """Actions are recorded rarely, states often. Another cell of the same program is thinned differently."""
     rare = changed(TINY, method=Method("edm"), every_state=True)
     other = changed(rare, thin=5)
     runs = [(cell, draw, i) for cell in (rare, other) for draw, i in cell.runs]
@@ -432,7 +432,7 @@ def test_decisions_held_out_are_of_trajectories_that_no_run_has_seen():
 
 
 def test_a_run_that_has_seen_all_trajectories_has_none_to_be_judged_by():
-    """Its neighbour in the same program is judged nevertheless."""
+    """Another run of the same program is still scored."""
     runs = [(dataclasses.replace(TINY, size=200), 0, 0), (TINY, 0, 0)]
     _, dataset = data_of(runs)
     rows = unseen(runs, dataset)
@@ -465,7 +465,7 @@ def test_how_unseen_decisions_are_met_is_kept(results, tmp_path):
 
 
 def test_a_group_that_was_kept_in_part_is_run_whole_again_and_ends_with_the_same_bits(results, tmp_path):
-    """A kill between two files of one program must not change what the rest is trained with."""
+    """A kill between two files of one program must not change how the other cells are trained."""
     store = Store(tmp_path)
     cells = [result.cell for result in results]
     undisturbed = {result.cell: result for result, _ in run_grid(cells, store)}

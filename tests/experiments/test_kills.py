@@ -20,12 +20,12 @@ DECAYS, SIZES = (6, 10) if KILLS > 3 else (3, 6)
 METHODS = ",".join(f"bc+weight_decay={decay}" for decay in range(DECAYS))
 GRID = ("--env", "CartPole-v1", "--algorithms", METHODS, "--sizes", ",".join(map(str, range(1, SIZES + 1))))
 TINY = ("--draws", "6", "--seeds", "1", "--updates", "20", "--episodes", "2")
-CELLS = DECAYS * SIZES  # three share a program, so that kills fall between the files of one too
+CELLS = DECAYS * SIZES  # three share a program, so some kills fall between files of one program
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """What was compiled once is not compiled again: kills should fall into the work."""
+    """A cache of compiled programs, so that kills fall into the work and not into compilation."""
     folder = str(tmp_path_factory.mktemp("cache"))
     return {**os.environ, "JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
@@ -65,7 +65,7 @@ def test_killed_again_and_again(tmp_path, cache):
             before = files_of(out)
             process = subprocess.Popen(command(out), env=cache, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             moment = rng.uniform(1.5, 8)
-            if kills % 2 and kills < KILLS:  # every other one falls into the work, however slow the machine is
+            if kills % 2 and kills < KILLS:  # every second kill falls into the work, however slow the machine is
                 while process.poll() is None and len(list(out.glob("*.parquet"))) == len(before):
                     time.sleep(0.01)
                 moment = rng.uniform(0, 0.3)
@@ -79,7 +79,7 @@ def test_killed_again_and_again(tmp_path, cache):
             after = files_of(out)
             partial += len(before) < len(after) < CELLS
             assert before.items() <= after.items()  # nothing finished is lost, or run again
-            assert all(len(read_all([out / name])) == 1 for name in after)  # nothing half-written passes for whole
+            assert all(len(read_all([out / name])) == 1 for name in after)  # every file is complete
             if process.returncode == 0:
                 break
         finished += 1
@@ -90,7 +90,7 @@ def test_killed_again_and_again(tmp_path, cache):
 
 
 def test_two_processes_fill_one_folder(tmp_path, cache):
-    """Cells may be run twice, and end in the same file."""
+    """Cells may be run twice; each ends in one file."""
     out = tmp_path / "shared"
     crowd = [subprocess.Popen(command(out), env=cache, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in "ab"]
     for process in crowd:

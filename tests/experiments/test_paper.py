@@ -12,7 +12,7 @@ from sbil.experiments import Cell, EnvironmentTask, Experiment, Method
 from sbil.experiments.experiment import cells_of
 from sbil.experiments.paper import NEEDS_A_GPU, PROTOCOLS, protocol
 
-COUNTED = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3")  # rows of numbers
+COUNTED = ("CartPole-v1", "Acrobot-v1", "LunarLander-v3")  # environments whose observations are rows of numbers
 PAPER = {"bc", "rcal", "dsfn", "value_dice", "edm:paper"}
 
 
@@ -36,7 +36,7 @@ def test_protocols_hold_every_method_of_the_paper_at_every_size_with_its_numbers
         fewer = cell.task.environment in NEEDS_A_GPU
         episodes = 100 if cell.task.unlabelled and cell.task.environment == "LunarLander-v3" else 300
         assert (cell.draws, cell.initialisations, cell.task.episodes) == ((3, 1, 20) if fewer else (10, 5, episodes))
-        assert cell.fingerprint  # nothing in it is unknown
+        assert cell.fingerprint  # all its names are known
     states = [cell for cell in cells if cell.task.unlabelled]
     assert {(cell.task.environment, cell.size) for cell in states} == {(e, 1) for e in COUNTED}
     assert {cell.task.unlabelled for cell in states} == {1, 2, 3, 4, 5, 6, 7}

@@ -1,4 +1,4 @@
-"""Ray: a grid on a real cluster of two nodes gives the bits it gives here, whatever is lost on the way."""
+"""Ray: a grid on a real cluster of two nodes gives the same bits as in this process, whatever fails on the way."""
 
 import dataclasses
 import os
@@ -87,7 +87,7 @@ def assert_same(results, expected, cells):
 
 
 def noted(folder, stalls):
-    """A `run_group` that notes where it is when training has begun, and stays there if `stalls(attempt, node)`."""
+    """A `run_group` that notes its node when training begins, and then waits if `stalls(attempt, node)`."""
 
     def run_group(cells):
         import os
@@ -117,7 +117,7 @@ def noted(folder, stalls):
 
 
 def as_soon_as(look, act):
-    """A thread that acts on what `look` finds; join it, and see in its list that it did."""
+    """A thread that calls `act` with what `look` finds, and a list that shows that it did."""
     acted = []
 
     def wait():
@@ -271,7 +271,7 @@ class TestOnACluster:
 
 
 class TestALostCause:
-    """Connections of the executor's own; the workers compute nothing, and so are quick."""
+    """The executor makes its own connections; the workers are quick because they compute nothing."""
 
     def test_a_group_that_is_lost_too_often_is_named_and_the_rest_is_kept(
         self, cluster, expected, tmp_path, monkeypatch
@@ -376,7 +376,7 @@ def blank(cell):
 
 
 class Pretence:
-    """What `run_groups` needs of Ray; at every look the oldest task has ended."""
+    """The part of Ray that `run_groups` needs; at every look the oldest task has ended."""
 
     exceptions = ray.exceptions
 

@@ -1,4 +1,4 @@
-"""Tables of decisions: splits by patient, every number against one made another way, nothing run twice."""
+"""Tables of decisions: splits by patient, every number computed a second way, nothing run twice."""
 
 import dataclasses
 import re
@@ -67,7 +67,7 @@ def cells(name, data, methods, splits=10, updates=None, process=None, **fields):
 
 
 def run(name, data, folder, methods, *rest, watch=None, **fields):
-    """The table of what was asked for, and of what lies in the folder besides."""
+    """The table of these cells and of those of the same data that the folder already holds."""
     asked = cells(name, data, methods, *rest, **fields)
     for _ in run_grid(asked, Store(folder), watch):
         pass
@@ -211,7 +211,7 @@ def test_states_can_be_taken_as_they_are(tmp_path):
 
 
 def test_what_was_learned_is_played(tmp_path):
-    """A process is told by split what every method thinks of its made-up decisions; what diverged is not played."""
+    """For each split, the process gets each method's probabilities at its states; diverged runs are not played."""
     told = {}
 
     def play(method, said):
@@ -282,7 +282,7 @@ def test_progress_ends_with_1_when_a_method_is_done(tmp_path):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The methods and numbers of splits that were run and not kept."""
+    """The methods that were run (not read from files) and their numbers of splits."""
     seen = []
 
     def counted(cells, *rest):
@@ -332,7 +332,7 @@ def test_damaged_files_are_named(tmp_path):
 
 
 def test_training_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    """The state of training lies where nobody commits it, and goes when the cell is stored."""
+    """The checkpoint lies in a folder that git ignores and is removed when the cell is stored."""
     monkeypatch.setattr("sbil.checkpoint.SECONDS_BETWEEN", 0)
     whole = run("Ward", DATA, tmp_path / "whole", ["bc"], splits=2, updates=1100)
 
@@ -372,7 +372,7 @@ def test_what_a_cell_of_a_table_cannot_be():
 
 
 def earlier(folder, cells, **changes):
-    """The files that an older sbil would have written of what was run."""
+    """Writes the results of these cells as an older sbil wrote them."""
     for result, _ in run_grid(cells, Store(folder / "now")):
         rows = {"dataset": cells[0].task.title, "method": str(result.cell.method), "seed": [0, 1], "seconds": 1.5}
         rows["run"] = [_mark_of(result.cell, result.cell.task, draw) for draw in range(2)]
@@ -431,7 +431,7 @@ def test_real_stays(tmp_path):
 
 
 def test_a_narrower_call_takes_nothing_from_the_table(tmp_path):
-    """Other methods, and further splits of the same, stay; other data have a table of their own."""
+    """Other methods and further splits stay; other data get their own table."""
     first = run("Ward", DATA, tmp_path, ["majority", "previous action"], splits=3)
     before = in_markdown(first)
     again = run("Ward", DATA, tmp_path, ["majority"], splits=1)

@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 
 def started(*words: object, seed: int = 0) -> subprocess.Popen:
-    """A fresh process, in which the order of sets and the like is another."""
+    """A fresh process with another order of sets."""
     environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
     return subprocess.Popen([sys.executable, *map(str, words)], env=environment, stdout=subprocess.DEVNULL)
 
@@ -66,7 +66,7 @@ def test_every_process_predicts_the_same(folder):
 
 
 def test_a_row_is_decided_by_itself(folder):
-    """Company, even unfamiliar company, changes no action, and no probability by more than rounding."""
+    """Other rows, even unfamiliar ones, change no action, and probabilities only by rounding."""
     policy = Policy.load(folder / "policy")
     observations = np.random.default_rng(1).normal((70, 0.5, 0.5), (20, 1, 1), (50, 3)).astype(np.float32)
     together = policy.probabilities(observations)
@@ -98,7 +98,7 @@ def test_no_changed_byte_does_harm(folder, tmp_path):
 
 
 def test_the_watch_sees_what_is_run(tmp_path):
-    """The test above would notice code, a process, a network connection and a file that is written."""
+    """The test above would notice executed code, a started process, unpickling and a written file."""
     script = (
         "import pickle, subprocess, sys, tampering, fuzz, os\n"
         "from pathlib import Path\n"

@@ -1,4 +1,4 @@
-"""The card of a policy: all of its facts, nothing of the rows, and no name that can do harm."""
+"""The card of a policy holds all its facts and no row of the data; names in it can do no harm."""
 
 import html
 import re

@@ -93,7 +93,7 @@ def test_logits_are_those_of_the_network_on_scaled_observations():
 
 
 def test_one_row_equals_many_rows():
-    """To rounding: a matrix of one row takes another way through the processor than one of many."""
+    """Equal up to rounding: one row is multiplied by other instructions than many rows."""
     policy = make()
     many = policy.logits(OBSERVATIONS)
     assert many.shape == (50, 3)
@@ -206,7 +206,7 @@ def test_a_folder_of_the_first_format_is_still_read(copy):
 
 
 def test_a_folder_without_a_hash_of_its_entries_is_still_read(copy):
-    """The format before it; there, and only there, an entry may be changed unseen."""
+    """In the format before it, and only there, a changed entry is not noticed."""
     rewrite(copy, version=2, sha256=..., temperature=2.5)
     assert Policy.load(copy).temperature == 2.5
     for changes in ({"version": 2}, {"sha256": ...}):
@@ -234,13 +234,13 @@ def test_an_entry_changed_by_hand_is_refused(tmp_path, old, new):
 
 
 def test_actions_that_were_swapped_are_refused(tmp_path):
-    """In the list of names and in the schema alike, so that everything fits but the hash."""
+    """They are swapped in the list of names and in the schema, so that only the hash differs."""
     tabular().save(tmp_path / "policy")
     text = (tmp_path / "policy" / DESCRIPTION).read_text()
     swapped = text.replace('"left"', '"?"').replace('"right"', '"left"').replace('"?"', '"right"')
     (tmp_path / "policy" / DESCRIPTION).write_text(swapped)
     assert "hash differs" in refused(Policy.load, tmp_path / "policy")
-    (tmp_path / "policy" / DESCRIPTION).write_text(json.dumps(sealed(json.loads(swapped))))  # it is no signature
+    (tmp_path / "policy" / DESCRIPTION).write_text(json.dumps(sealed(json.loads(swapped))))  # a hash is no signature
     assert Policy.load(tmp_path / "policy").action_names == ("right", "stay", "left")
 
 
@@ -320,7 +320,7 @@ def test_save_does_not_replace_a_file(tmp_path):
 @pytest.mark.parametrize("failing", ["fsync", "rename of the folder", "rename of a file"])
 @pytest.mark.parametrize("call", [1, 2])
 def test_an_error_while_saving_leaves_the_old_folder(tmp_path, monkeypatch, failing, call):
-    """The disk is full, or a name cannot be changed, at the first or the second time it is tried."""
+    """The disk is full or a rename fails, at the first or at the second call."""
     make(0).save(tmp_path / "policy")
     before = contents(tmp_path / "policy")
     calls = []
@@ -385,7 +385,7 @@ def tensors_of(path):
 
 
 def test_the_copy_is_good(copy):
-    """So that the cases below are refused for what was changed."""
+    """It shows that the cases below are refused because of their change."""
     rewrite(copy, tensors=tensors_of(copy))
     assert Policy.load(copy).action_names == ("left", "stay", "right")
 

@@ -48,7 +48,7 @@ def test_an_episode_depends_on_the_seed_alone():
 
 
 def test_films_of_atari_and_of_the_lander():
-    """They repeat, reward for reward, when filmed; the time limit of the task ends them."""
+    """A filmed episode repeats every reward of the played one; the time limit of the task ends it."""
     for task in (BEAM_RIDER, LANDER):
         stub = Stub(task.spec)
         players = [film.Player("one", stub), film.Player("a name that is far too long for its panel", stub, False)]

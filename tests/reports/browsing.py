@@ -1,6 +1,6 @@
-"""What is asked of every page of ours in a browser."""
+"""Checks that every page must pass in a browser."""
 
-# The texts whose contrast with what lies behind them is below 4.5, as WCAG counts it, and how many were looked at.
+# The texts whose contrast with their background is below 4.5 (WCAG), and how many texts were checked.
 CONTRAST = """() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const rgba = (colour) => {
@@ -53,6 +53,6 @@ FOCUS = """() => {
 
 
 def expand(tab):
-    """Open all that folds, so that all there is can be looked at."""
+    """Open everything that can be folded, so that all of it is checked."""
     tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     tab.wait_for_timeout(100)

@@ -272,7 +272,7 @@ def test_the_page_never_scrolls_sideways(opened, width):
     expand(tab)
     assert tab.evaluate("document.documentElement.scrollWidth") == width
     inside = "[...document.querySelectorAll('.tall')].some((box) => box.scrollWidth > box.clientWidth)"
-    assert tab.evaluate(inside) or width > 1000  # the tables do, in their own boxes
+    assert tab.evaluate(inside) or width > 1000  # wide tables scroll in their own boxes
     hover(tab.locator("#return-panels .point").first)
     box = tab.locator("#tip").bounding_box()
     assert box["x"] >= 0

@@ -123,7 +123,7 @@ def test_the_printed_numbers_are_the_papers():
 
 
 def test_clinical_tables_alone_make_a_page(tmp_path, capsys):
-    """Nothing was played: `sbil report` still says what was matched."""
+    """`sbil report` shows matched decisions even if nothing was played."""
     folder = tmp_path / "runs"
     write(folder / "clinical" / "a.parquet", results("MIMIC-III-2a", bc=[0.8, 0.9], edm=[0.74, 0.76]))
     main(["report", str(folder), "--out", str(tmp_path / "page.html")])

@@ -1,4 +1,4 @@
-"""The page to look at episodes: what is embedded, what is said of it, and how it behaves in a browser."""
+"""The page of episodes: the data in it, its sentences, and how it behaves in a browser."""
 
 import base64
 import csv

@@ -77,7 +77,7 @@ def test_the_verdict_counts_both_seeds(seeds):
 
 
 def test_each_seed_keeps_the_names_of_its_own_protocol(seeds):
-    """Fewer episodes with another seed: that is the usual way there, and no variant of the other."""
+    """All cells of the other seed have fewer episodes: that is their protocol, not a variant of a method."""
     other = [made("bc", size, 0.5, seed=2, episodes=1) for size in (1, 3)]
     names = {str(result.cell.method) for result in labels.told_apart([*seeds, *other])}
     assert names == {"bc", "edm"}
@@ -128,7 +128,7 @@ def test_files_of_such_results(seeds, states, tmp_path):
 
 
 def test_commands_and_the_script_run_the_same_cells(seeds, states):
-    """`sbil reproduce` has no option for another seed or for every state; what it has none for, Python runs."""
+    """`sbil reproduce` has no option for another seed or for every state; such cells are run from Python."""
     odd = made("edm", 3, seed=1, updates=500, unlabelled=2, every_state=True)
     cells = [result.cell for result in (*states, *seeds[4:], odd)]
     here = [cell for cell in cells if not cell.task.seed]

@@ -130,7 +130,7 @@ def test_the_data_are_those_of_the_cells(results, text):
 
 
 def test_numbers_are_rounded_once():
-    """0.14348 is 0.143; by way of 0.1435 it would be 0.144."""
+    """0.14348 is 0.143; rounding twice, through 0.1435, would give 0.144."""
     cell = embedded(page.build([made("edm", scores=np.full((6, 2), 0.14348))]))["cells"][0]
     shown = [*cell["mean"], *cell["iqm"], *cell["scores"]]
     np.testing.assert_allclose(shown, 0.14348, atol=1e-6)
@@ -181,7 +181,7 @@ def test_one_method_run_in_two_ways_is_told_apart():
 
 
 def test_fewer_episodes_with_further_states_are_the_same_method():
-    """However many cells have further states: what is compared with BC keeps its name."""
+    """The method that is compared with BC keeps its name, however many cells have further states."""
     few = [made("edm", 1, unlabelled=more, episodes=1) for more in range(1, 8)]
     results = [made("bc", 1), *(made("edm", size) for size in (1, 3)), *few]
     assert {str(one.cell.method) for one in labels.told_apart(results)} == {"bc", "edm"}

@@ -1,4 +1,4 @@
-"""Sentences about hand-made results: worked out by hand, for wins and losses alike, and for whatever is there."""
+"""Sentences about hand-made results, worked out by hand: wins, losses, and any set of results."""
 
 import re
 
@@ -37,7 +37,7 @@ def test_a_loss_is_worded_like_a_win():
 
 
 def test_a_difference_that_is_not_clear_is_not_one():
-    """Two of six draws differ: whatever their size, signs at random give as much in one case of four at least."""
+    """Two of six draws differ: with random signs, a difference this large has a probability of at least 1/4."""
     scores = np.full((6, 2), 0.5)
     better = scores + np.array([0, 0, 0, 0, 0.2, 0.4])[:, None]
     found = about("EDM", [made("bc", scores=scores), made("edm", scores=better)])
@@ -93,7 +93,7 @@ def test_the_print_is_missed_above_and_below():
 
 
 def test_the_ranking_of_the_paper():
-    """First above every other method of the paper, tied where level with the best; controls do not count."""
+    """First: above every other method of the paper. Tied: level with the best of them. Controls do not count."""
     results = [made("bc", size, 0.5) for size in (1, 3, 7)] + [made("bc:decay", size, 0.99) for size in (1, 3, 7)]
     results += [made("edm", 1, 0.6), made("edm", 3, 0.5), made("edm", 7, 0.4), made("edm:paper", 1, 0.1)]
     assert about("The paper's ranking", results) == (

@@ -20,7 +20,7 @@ from sbil.reports.rows import aggregates, cell_rows, run_rows
 
 @pytest.fixture
 def with_unlabelled(results) -> list[Result]:
-    """The same, and EDM with further trajectories whose states alone are shown."""
+    """The same, and EDM with further trajectories that show only their states."""
     return [*results, result("edm", 1, BASE + 0.2, unlabelled=1), result("edm", 1, BASE + 0.3, unlabelled=2)]
 
 
@@ -41,7 +41,7 @@ def test_differences_are_paired(results):
 
 
 def test_differences_become_a_row_that_can_be_judged():
-    """The one rule of what is clear, for values that no table holds."""
+    """The rule for a clear difference, applied to values that are in no table."""
     rows = [difference(np.full((6, 2), value)) for value in (0.1, -0.1, 0.0)]
     assert [verdict(row) for row in rows] == ["above", "below", "no clear difference"]
     assert verdict(difference(np.full((5, 2), 0.1))) == "too few draws to tell (5)"

@@ -60,7 +60,7 @@ def test_the_policy_exported_is_the_network_without_its_value():
 
 
 def test_episodes_of_the_lander_are_gymnasiums():
-    """What a group shows and pays for fixed actions is what the environment itself does; an end begins anew."""
+    """For fixed actions a group gives the observations and rewards of the environment; after an end it starts again."""
     group = train_ppo.Lander(2, seed=5)
     alone = environments.get("LunarLander-v3")
     assert group.seen.shape == (2, *alone.spec.observation_shape)

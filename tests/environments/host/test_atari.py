@@ -26,7 +26,7 @@ def short_games(monkeypatch):
 
 @pytest.fixture(scope="module")
 def networks():
-    """Small ones would do for playing; these are those of the paper."""
+    """The networks of the paper."""
     return stack([policy_network(jax.random.key(seed), TASK.spec) for seed in (0, 1)])
 
 

@@ -92,7 +92,7 @@ def test_an_episode_does_not_depend_on_its_company_nor_on_the_workers(monkeypatc
 
 
 def test_ends_of_episodes():
-    """By the environment, by its own truncation and by the time limit; the last step counts."""
+    """Episodes end by the environment, by its truncation or by the time limit; the last step counts."""
     for kwargs, length, terminal in [({"ends_at": 7}, 7, True), ({"stops_at": 5}, 5, False), ({}, 20, False)]:
         environment = from_gymnasium(simulators.register(f"Ends{length}-v0", **kwargs))
         played = environment.play(constant(0.0, 1.0), np.arange(3)[None], greedy=True, record=True)
@@ -386,7 +386,7 @@ def constant8():
 
 
 def test_a_forked_process_starts_its_own():
-    """The workers of the parent are not shared with it."""
+    """It does not share the workers of its parent."""
     code = (
         SCRIPT
         + """
