@@ -72,7 +72,7 @@ def test_settings_are_values_of_their_types():
         parse_words("bc", ("weigth_decay=1",))
     with pytest.raises(UserError, match="unknown setting of BC 'weigth_decay'"):
         configure("bc", "default", {"weigth_decay": 1})
-    with pytest.raises(UserError, match="weight_decay is given more than once"):
+    with pytest.raises(UserError, match="'weight_decay' is given more than once"):
         parse_words("bc", ("weight_decay=0/1", "weight_decay=3"))
     with pytest.raises(UserError, match="name=value"):
         parse_words("bc", ("weight_decay",))

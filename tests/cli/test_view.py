@@ -71,7 +71,7 @@ def test_a_page_that_is_there_is_kept_unless_told_otherwise(data, tmp_path, caps
         (["--out", "view.txt"], "written as HTML"),
         (["--out", "view.html", "--episodes", "0"], "episodes must be a whole number from 1"),
         (["--out", "view.html", "--policy", "nowhere"], "no such policy folder"),
-        (["--out", "view.html", "--policy", "other"], "sees other columns"),
+        (["--out", "view.html", "--policy", "other"], "bring the same columns in the same order"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_line(data, policy, tmp_path, monkeypatch, capsys, words, says):

@@ -15,8 +15,8 @@ from sbil.clinical.records import digest
 from sbil.errors import UserError
 
 MIMIC, PHYSIONET = "MIMIC-III-4a", "PhysioNet-2012"
-OTHER_FILES = "was made from other files than --source holds"
-OTHER_RULES = "was made by another version of sbil or by other rules; delete it and give --source again"
+OTHER_FILES = "was made from other files than the source holds"
+OTHER_RULES = "was made by another version of sbil or by other rules; delete it and give the source again"
 
 
 def records(folder, numbers, rate=70):
@@ -156,8 +156,8 @@ def test_a_table_that_says_nothing_of_its_rules_is_refused(sets, tmp_path, opene
 def test_a_kept_table_needs_no_duckdb(hospital, monkeypatch, opened):
     opened(MIMIC, hospital)
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    for name in [name for name in sys.modules if name.startswith("sbil.clinical.mimic3")]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in ("database", "extraction"):
+        monkeypatch.delitem(sys.modules, f"sbil.clinical.mimic3.{name}", raising=False)
     assert len(opened(MIMIC).demonstrations) == 13
 
 

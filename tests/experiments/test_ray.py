@@ -135,7 +135,7 @@ def as_soon_as(look, act):
 
 def test_without_ray_the_install_command_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"^--executor ray needs Ray; install it with: pip install 'sbil\[ray\]'$"):
+    with pytest.raises(UserError, match=r"^the executor ray needs Ray; install it with: pip install 'sbil\[ray\]'$"):
         on_ray()
 
 

@@ -8,6 +8,8 @@ import pytest
 from browsing import CONTRAST, FOCUS, NAMELESS, expand
 
 from handmade import made
+from sbil.evaluation.matching import METRICS as MEASURED
+from sbil.experiments import Cell, Method, Result, TableTask
 from sbil.reports import clinical, page, tables
 from sbil.reports.names import MAIN
 from sbil.statistics import estimate
@@ -362,10 +364,13 @@ def test_signs_are_seen_at_a_glance_on_a_narrow_screen(opened, tmp_path, sizes):
 @pytest.mark.parametrize("width", [360, 1280])
 def test_a_long_name_hides_no_number(opened, tmp_path, width):
     long = "dsfn+rounds=2+warm_updates=2000+feature_updates=2000+value_updates=2000"
-    score = {"mean": 0.5, "standard_error": 0.01, "low": 0.4, "high": 0.6}
-    scores = {"accuracy": score, "auc": score, "apr": score}
-    methods = {name: {"diverged": 0, "scores": scores, "minus_bc": scores} for name in ("bc", long)}
-    text = clinical.build([{"name": "A", "splits": 10, "held_out": 0.2, "methods": methods}])
+    task = TableTask("ward", "MIMIC-III-2a", "0")  # the paper prints numbers of this dataset
+    results = []
+    for name in ("majority", long):
+        cell = Cell(task, Method.parse(name), 0, 2, 1, 10_000)
+        metrics = dict.fromkeys(MEASURED, np.array([0.4, 0.6]))
+        results.append(Result(cell, np.zeros((2, 0)), task.scale, np.full(2, -1), metrics=metrics))
+    text = clinical.build(clinical.tables(results))
     tab = open_page(opened, tmp_path, text, viewport={"width": width, "height": 740})
     assert tab.evaluate("document.documentElement.scrollWidth") == width
     assert seen(tab, ".plain tbody tr:nth-child(2) td") >= (1 if width == 360 else 5)

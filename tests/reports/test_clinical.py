@@ -20,27 +20,6 @@ PUBLISHED = sorted((ROOT / "results" / "clinical").glob("*.parquet"))
 DEMO = ROOT / "tests" / "clinical" / "mimic-iii-demo.parquet"  # the tables of docs/clinical.md that are no result
 
 
-def score(mean, error=0.01):
-    return {"mean": mean, "standard_error": error, "low": mean - 0.02, "high": mean + 0.02}
-
-
-def table(name="MIMIC-III-2a", **methods):
-    methods = methods or {"bc": 0.8, "edm": 0.75, "<b>trees</b>": 0.9}
-    return {
-        "name": name,
-        "splits": 10,
-        "held_out": 0.2,
-        "methods": {
-            method: {
-                "diverged": 2 if method == "edm" else 0,
-                "scores": {metric: score(value) for metric in clinical.METRICS},
-                "minus_bc": {metric: score(value - 0.8) for metric in clinical.METRICS},
-            }
-            for method, value in methods.items()
-        },
-    }
-
-
 def results(name="Ward", **accuracies):
     """Results in which every metric of a method has the values of its accuracy; NaN where it diverged."""
     task = TableTask(name, name, "0")
@@ -67,15 +46,18 @@ def only(results):
     return found
 
 
+def section(name="Ward", **accuracies):
+    return clinical.section(clinical.tables(results(name, **accuracies)))
+
+
 def test_the_section_by_hand():
-    html = clinical.section([table()])
-    assert "MIMIC-III-2a: 10 splits, 20 % held out" in html
+    html = section("MIMIC-III-2a", bc=[0.8, 0.8], edm=[0.74, 0.76], **{"<b>trees</b>": [0.9, np.nan]})
+    assert "MIMIC-III-2a: 2 splits, 20 % held out" in html
     assert "0.750 ± 0.010" in html
-    assert "−0.0500 [−0.0700, −0.0300]" in html
-    assert "EDM (our default) (diverged in 2)" in html
+    assert "−0.0500 (−0.2056 to +0.1056)" in html  # 12.7062 sqrt(0.0002 * 3/4) = 0.1556
     assert "0.891 ± 0.004" in html  # the paper's EDM
     assert "<b>" not in html
-    assert "&lt;b&gt;trees" in html
+    assert "&lt;b&gt;trees&lt;/b&gt; (diverged in 1)" in html
 
 
 def test_tables_are_found_among_results_and_shown(tmp_path):
@@ -83,32 +65,28 @@ def test_tables_are_found_among_results_and_shown(tmp_path):
     tables, played = clinical.apart(read_all([tmp_path]))
     assert not played
     assert [table.task.title for table in tables] == ["Ward"]
-    assert "0.890 ± 0.040" in clinical.section([table.as_json() for table in tables])
+    assert "0.890 ± 0.040" in clinical.section(tables)
 
 
 def test_one_split_and_titles_with_commas():
-    two = [{**table("PhysioNet-2012, previous action shown"), "splits": 1}, table("ICU-Sepsis")]
-    assert "PhysioNet-2012, previous action shown: 1 split, 20 % held out" in clinical.section(two)
-    assert "<title>sbil report: PhysioNet-2012, previous action shown; ICU-Sepsis</title>" in clinical.build(two)
+    title = "PhysioNet-2012, previous action shown"
+    two = clinical.tables([*results(title, bc=[0.8]), *results("Ward", bc=[0.8, 0.9])])
+    assert f"{title}: 1 split, 20 % held out" in clinical.section(two)
+    assert f"<title>sbil report: {title}; Ward</title>" in clinical.build(two)
 
 
 def test_small_differences_keep_their_digits():
-    small = table(bc=0.8, edm=0.8)
-    small["methods"]["edm"]["minus_bc"]["auc"] = {"mean": 0.00042, "low": -0.00013, "high": -0.000001}
-    html = clinical.section([small])
-    assert "+0.0004 [−0.0001, +0.0000]" in html
-    assert "+0.0000 [−0.0200, +0.0200]" in html
+    html = section(bc=[0.8, 0.8], edm=[0.80042, 0.80042])
+    assert "+0.0004 (+0.0004 to +0.0004)" in html
 
 
 def test_a_dataset_that_the_paper_does_not_have_has_no_printed_column():
-    assert "printed ACC" not in clinical.section([table("PhysioNet-2012")])
+    assert ", paper" in section("MIMIC-III-2a", bc=[0.8])
+    assert ", paper" not in section("PhysioNet-2012", bc=[0.8])
 
 
 def test_what_is_not_defined_is_a_dash():
-    lost = table(edm=0.7)
-    lost["methods"]["edm"]["scores"] = {key: {"mean": None, "standard_error": None} for key in clinical.METRICS}
-    lost["methods"]["edm"]["minus_bc"] = None
-    assert '<td class="number">–</td>' in clinical.section([lost])
+    assert '<td class="number">−</td>' in section(edm=[np.nan])
 
 
 def test_without_tables_there_is_no_section():

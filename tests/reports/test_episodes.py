@@ -107,11 +107,11 @@ def test_the_largest_numbers_stay_finite():
 
 def test_the_data_are_those_of_the_episodes():
     data = demonstrations()
-    page = embedded(episodes_page(data, title="x", ids=["a", "b", "c", "d"]))
+    page = embedded(episodes_page(dataclasses.replace(data, ids=("a", "b", "c", "d")), title="x"))
     assert [episode["id"] for episode in page["episodes"]] == ["a", "b", "c", "d"]
     assert [column["name"] for column in page["columns"]] == list(data.observation_names)
     assert [action["name"] for action in page["actions"]] == list(data.action_names)
-    assert (page["time"], page["key"], page["policy"]) == ("step", "episode", False)
+    assert (page["key"], page["policy"]) == ("episode", False)
     for shown, trajectory in zip(page["episodes"], data.trajectories, strict=True):
         assert shown["length"] == len(trajectory)
         assert shown["actions"] == trajectory.actions.tolist()
@@ -167,23 +167,11 @@ def test_a_large_page_keeps_its_size(monkeypatch):
     assert "only every k-th step is drawn" in smaller
 
 
-def test_times_are_numbers_or_hours_since_the_start():
-    data = demonstrations(lengths=(3, 2))
-    page = embedded(episodes_page(data, title="x", times=[np.array([0.5, 2, 4]), np.array([1, 3])]))
-    assert page["time"] == "time"
-    assert [episode["times"] for episode in page["episodes"]] == [[0.5, 2, 4], [1, 3, 5]]  # the last state: guessed
-    dates = [np.array(["2020-01-01T12:00", "2020-01-01T12:30", "2020-01-02T12:00"], "datetime64[s]")] * 2
-    page = embedded(episodes_page(data, title="x", times=[dates[0], dates[1][:2]]))
-    assert page["time"] == "hours since the start"
-    assert page["episodes"][0]["times"] == [0, 0.5, 24]
-
-
-def test_names_of_roles_come_from_the_schema():
+def test_the_name_of_an_episode_comes_from_the_schema():
     columns = tuple(Column(name) for name in ("heart rate", "lactate", "dose"))
     schema = Schema("treatment", columns, episode="stay", time="hour")
     data = dataclasses.replace(demonstrations(lengths=(3, 2)), schema=schema)
-    page = embedded(episodes_page(data, title="x", times=[np.arange(3), np.arange(2)]))
-    assert (page["key"], page["time"]) == ("stay", "hour")
+    assert embedded(episodes_page(data, title="x"))["key"] == "stay"
 
 
 def test_what_a_policy_would_do():
@@ -232,27 +220,16 @@ def test_equal_demonstrations_give_equal_bytes():
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("name", "says"),
     [
-        ({"limit": 0}, "at least one episode"),
-        ({"ids": ["a"]}, "1 ids for 4 episodes"),
-        ({"times": [np.arange(3)]}, "times of 1 episodes for 4"),
-        (
-            {"times": [np.arange(12), np.arange(5), np.arange(7), np.arange(18)]},
-            "episode '1': 5 times for 30 decisions",
-        ),
-        ({"policy": "columns"}, "sees other columns"),
-        ({"policy": "actions"}, "give demonstrations of the same task"),
+        ("observation_names", "bring the same columns in the same order"),
+        ("action_names", "bring demonstrations of the same task"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, says):
+def test_a_policy_that_does_not_fit_is_refused(name, says):
     data = demonstrations()
-    if "policy" in changes:
-        other = {"columns": ("observation_names", ("a", "b", "c")), "actions": ("action_names", ("a", "b", "c"))}
-        name, value = other[changes["policy"]]
-        changes = {"policy": dataclasses.replace(policy_for(data), **{name: value})}
-    with pytest.raises(UserError, match=re.escape(says)):
-        episodes_page(data, title="x", **changes)
+    with pytest.raises(UserError, match=says):
+        episodes_page(data, title="x", policy=dataclasses.replace(policy_for(data), **{name: ("a", "b", "c")}))
 
 
 def test_images_are_refused():
@@ -267,8 +244,8 @@ def test_images_are_refused():
 def named(*names: str) -> str:
     """A page in which each name is a column, an action, an episode and the title."""
     data = demonstrations(lengths=(6,) * len(names), names=names, actions=len(names))
-    data = dataclasses.replace(data, action_names=names)
-    return episodes_page(data, title=names[0], ids=names, policy=policy_for(data))
+    data = dataclasses.replace(data, action_names=names, ids=names)
+    return episodes_page(data, title=names[0], policy=policy_for(data))
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -299,9 +276,10 @@ def test_the_policy_lets_in_what_ships_and_nothing_else():
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """Four episodes beside a policy that knows its training states."""
-    path, data = tmp_path_factory.mktemp("browser") / "view.html", demonstrations()
+    path = tmp_path_factory.mktemp("browser") / "view.html"
+    data = dataclasses.replace(demonstrations(), ids=("s-10", "s-9", "t,8", "s-7"))
     policy = dataclasses.replace(policy_for(data), energies=np.linspace(-10, 10, 1001))
-    path.write_text(episodes_page(data, title="stays.csv", ids=["s-10", "s-9", "t,8", "s-7"], policy=policy), "utf-8")
+    path.write_text(episodes_page(data, title="stays.csv", policy=policy), "utf-8")
     return path.as_uri()
 
 
@@ -515,15 +493,6 @@ def test_one_decision_makes_a_page(opened, written):
     tab.locator("#steps").focus()
     tab.keyboard.press("ArrowRight")
     assert tab.locator("#steps").get_attribute("aria-valuenow") == "0"
-
-
-def test_irregular_times_are_kept(opened, written):
-    data = demonstrations(lengths=(3,))
-    data = dataclasses.replace(data, trajectories=data.trajectories[:1])
-    tab = opened(written(episodes_page(data, title="x", times=[np.array([0.0, 1.0, 9.0])])))
-    d = tab.locator("#rows .value").first.get_attribute("d")
-    across = [float(place.split(",")[0]) for place in d[1:].split("L")]
-    assert across[1] / across[2] == pytest.approx(1 / 9, abs=1e-3)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

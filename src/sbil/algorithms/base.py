@@ -184,11 +184,11 @@ def parse(config: type[Any], words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
-            raise UserError(f"--set {word}: write name=value, for instance --set weight_decay=1.")
+            raise UserError(f"setting '{word}': write name=value, for instance weight_decay=1.")
         if name not in hints:
             raise unknown(f"setting of {_title(config)}", name, hints)
         if name in settings:
-            raise UserError(f"--set {name} is given more than once; give it once.")
+            raise UserError(f"setting '{name}' is given more than once; give it once.")
         values = [_value(part, hints[name]) for part in text.split("/")]
         settings[name] = values if len(values) > 1 else values[0]
     return settings

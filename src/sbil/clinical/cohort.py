@@ -41,7 +41,7 @@ def must_be_free(out: Path, overwrite: bool, stopped: bool = False) -> None:
             raise UserError(f"{path} is a folder; name a file.")
         left_over = stopped and path != out and not out.exists()
         if path.exists() and not overwrite and not left_over:
-            raise UserError(f"{path} exists already; choose another --out, or replace it with --overwrite.")
+            raise files.exists_already(path)
 
 
 def write(out: Path, content: bytes, schema: Schema, flow: dict[str, Any], chart: str) -> Cohort:

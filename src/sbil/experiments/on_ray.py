@@ -62,7 +62,7 @@ def load() -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError("--executor ray needs Ray; install it with: pip install 'sbil[ray]'") from None
+        raise UserError("the executor ray needs Ray; install it with: pip install 'sbil[ray]'") from None
     return ray
 
 
@@ -111,7 +111,7 @@ def require_listener(address: str) -> None:
             return  # Ray looks for a cluster on this machine, and says at once if there is none
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
-        raise UserError(f"--address must be auto or host:port, as in 10.0.0.1:6379. Got '{address}'.")
+        raise UserError(f"address must be auto or host:port, as in 10.0.0.1:6379. Got '{address}'.")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
     except (OSError, OverflowError, UnicodeError):

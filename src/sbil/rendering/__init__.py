@@ -32,7 +32,7 @@ def watch(
     seed, seconds: of the episode, and the longest that the film may last.
     """
     if alone and against:
-        raise UserError("give --against NAME to show a demonstrator, or --alone to show none (one of them).")
+        raise UserError("against shows a demonstrator, and alone shows none; give one of them.")
     if isinstance(environment, str):
         environment = environments.get(environment)
     environments.must_fit(environment, policy.spec)
@@ -52,7 +52,7 @@ def _demonstrator(policy: Policy, environment: str, against: str | None) -> str 
     """The demonstrator that was asked for, else the one that the policy learned from, else ppo, else none."""
     shipped = demonstrators.of(environment)
     if against and not shipped:
-        raise UserError(f"no demonstrator of {environment} ships; leave out --against to see the policy alone.")
+        raise UserError(f"no demonstrator of {environment} ships; leave out against to see the policy alone.")
     if against and against not in shipped:
         raise unknown(f"demonstrator of {environment}", against, shipped)
     source: dict[str, Any] = policy.provenance.get("data", {}).get("provenance", {})

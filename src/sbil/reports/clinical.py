@@ -13,15 +13,18 @@ from sbil.experiments import Cell, Method, Result, TableTask
 from sbil.experiments.methods import BASELINES
 from sbil.experiments.table import LEARNERS
 from sbil.reports import html, paper_numbers
-from sbil.reports.html import Html, tag
+from sbil.reports.html import Html, folded, stack, tag
 from sbil.reports.names import name_of
 from sbil.statistics import Estimate, estimate_over_splits
 from sbil.text import counted, markdown_table
 
 METRICS = {"accuracy": "ACC", "auc": "AUC", "apr": "APR"}  # the paper's columns
 REFERENCE = "bc"  # what the others are compared with
+MORE = (
+    f"More than {name_of(REFERENCE)} on the same splits (of log-loss and ECE less is better), with 95 % "
+    "intervals that allow for the splits sharing most of their data"
+)
 LEARNED = (LEARNERS[0], "edm_exact", "edm_metropolis", *LEARNERS[1:])  # in the order of tables
-PlainTable = dict[str, Any]  # what `Table.as_json` gives
 Paper = dict[str, dict[str, tuple[float, float]]]  # mean and standard error, by method and ACC, AUC or APR
 
 
@@ -43,6 +46,11 @@ class Table:
         """What was measured, by matching decisions and then by playing."""
         return (*MEASURED, *dict(self.task.played))
 
+    @property
+    def compares(self) -> bool:
+        """Whether there are differences from BC."""
+        return REFERENCE in self.results and len(self.results) > 1
+
     def values(self, method: str, metric: str) -> np.ndarray:
         """[its splits], NaN where training diverged."""
         return self.results[method].metrics[metric]
@@ -57,7 +65,7 @@ class Table:
         both = min(len(ours), len(theirs))
         return estimate_over_splits(ours[:both] - theirs[:both], self.task.held_out)
 
-    def as_json(self) -> PlainTable:
+    def as_json(self) -> dict[str, Any]:
         """All means, standard errors, intervals and differences from BC, as plain values."""
         return {
             "name": self.task.title,
@@ -69,15 +77,13 @@ class Table:
             "methods": {method: self._method_as_json(method) for method in self.results},
         }
 
-    def _method_as_json(self, method: str) -> PlainTable:
-        paired = REFERENCE in self.results
+    def _method_as_json(self, method: str) -> dict[str, Any]:
+        less = {metric: _plain(self.difference(method, metric)) for metric in self.metrics if REFERENCE in self.results}
         return {
             "splits": self.results[method].cell.draws,
             "diverged": self.results[method].diverged,
             "scores": {metric: _plain(self.score(method, metric)) for metric in self.metrics},
-            "minus_bc": {metric: _plain(self.difference(method, metric)) for metric in self.metrics}
-            if paired
-            else None,
+            "minus_bc": less or None,
         }
 
 
@@ -104,7 +110,11 @@ def tables(results: Sequence[Result]) -> list[Table]:
 
 
 def _table(task: TableTask, results: Sequence[Result]) -> Table:
-    """Tell methods apart that were run with other updates. Of one method on more or fewer splits, more count."""
+    """Return the table of one dataset.
+
+    A method that was run with two numbers of updates has two rows. A method that was run on two numbers of splits has
+    one row, with the larger number.
+    """
     learned = [result.cell for result in results if result.cell.updates and not _in_rounds(result.cell)]
     unusual = {cell for cell in learned if cell.updates != _usual_updates(cell)}
     notes = task.notes
@@ -162,49 +172,85 @@ def in_markdown(table: Table) -> str:
     share = f"{100 * table.task.held_out:g} %"
     title = f"{table.task.title}: mean ± standard error over {counted(table.splits, 'random split')}, {share} held out."
     parts = [" ".join([title, *table.notes]), scores_in_markdown(table)]
-    if REFERENCE in table.results and len(table.results) > 1:
-        parts += [
-            f"More than {name_of(REFERENCE)} on the same splits (of log-loss and ECE less is better), with 95 % "
-            "intervals that allow for the splits sharing most of their data:",
-            differences_in_markdown(table),
-        ]
+    if table.compares:
+        parts += [f"{MORE}:", differences_in_markdown(table)]
     return "\n\n".join(parts) + "\n"
 
 
 def scores_in_markdown(table: Table) -> str:
     """The scores of every method, and what the paper prints for this dataset, if it does."""
+    return markdown_table(_scores(table), numbers=True).rstrip()
+
+
+def differences_in_markdown(table: Table) -> str:
+    """How far every method is from BC on the same splits."""
+    return markdown_table(_differences(table), numbers=True).rstrip()
+
+
+# HTML.
+
+
+def build(tables: Sequence[Table]) -> str:
+    """The page of clinical tables if there are no other results."""
+    titles = "; ".join(table.task.title for table in tables)
+    return html.page("clinical", {}, looks="page", title=titles, clinical=section(tables))
+
+
+def section(tables: Sequence[Table]) -> Html:
+    """The part of the page; nothing if there is no table."""
+    if not tables:
+        return Html("")
+    note = (
+        "Mean ± standard error over random splits, as the paper prints them: by patient where the data say who that "
+        "is, else by stay or episode. ACC is the share of held-out decisions that are met; AUC and APR are macro "
+        "one-vs-rest. The splits share most of their data, so the standard error says how much another split would "
+        "change a number; the intervals of the differences from BC allow for that (Nadeau and Bengio 2003)."
+    )
+    head = tag("h2", "Clinical data", id="clinical-title")
+    parts = head, stack(map(_in_html, tables)), tag("p", note, class_="note")
+    return tag("section", *parts, id="clinical", aria_labelledby="clinical-title")
+
+
+def _in_html(table: Table) -> Html:
+    title = f"{table.task.title}: {counted(table.splits, 'split')}, {100 * table.task.held_out:g} % held out"
+    parts = [tag("p", " ".join(table.notes), class_="note")] if table.notes else []
+    parts.append(html.numbers(f"Clinical table {table.task.title}", _scores(table)))
+    if table.compares:
+        parts += [tag("p", f"{MORE}:"), html.numbers(f"Differences from BC, {table.task.title}", _differences(table))]
+    return folded(title, *parts, open="")
+
+
+# The lines of both.
+
+
+def _scores(table: Table) -> list[list[str]]:
     played, theirs = dict(table.task.played), printed(table.task.title)
     names = [*METRICS.values(), *played.values()]
-    head = ["method", *names, *(f"{name}, paper" for name in METRICS.values() if theirs)]
-    body = []
+    lines = [["method", *names, *(f"{name}, paper" for name in METRICS.values() if theirs)]]
     for method in table.results:
         ours = [_score(table, method, metric, 3) for metric in METRICS]
         ours += [_score(table, method, metric, 4) for metric in played]
         cells = theirs.get(method, {})
         paper_ = [_plus_minus(*cells[name], 3) if name in cells else "" for name in METRICS.values() if theirs]
-        body.append([_called(table, method), *ours, *paper_])
-    return markdown_table([head, *body], numbers=True).rstrip()
+        lines.append([_called(table, method), *ours, *paper_])
+    return lines
 
 
-def differences_in_markdown(table: Table) -> str:
-    """How far every method is from BC on the same splits."""
+def _differences(table: Table) -> list[list[str]]:
     metrics = {**METRICS, "log_loss": "log-loss", "ece": "ECE", **dict(table.task.played)}
     body = [
         [_called(table, method), *(_interval(table.difference(method, metric)) for metric in metrics)]
         for method in table.results
         if method != REFERENCE
     ]
-    return markdown_table([["method", *metrics.values()], *body], numbers=True).rstrip()
+    return [["method", *metrics.values()], *body]
 
 
 def _called(table: Table, method: str) -> str:
-    result = table.results[method]
-    return name_of(method) + _remarks(result.cell.draws, table.splits, result.diverged)
-
-
-def _remarks(run: int, splits: int, diverged: int) -> str:
-    remarks = [f"{run} of {splits} splits"] * (run < splits) + [f"diverged in {diverged}"] * (diverged > 0)
-    return f" ({', '.join(remarks)})" if remarks else ""
+    """The name of a method, and on how many splits it was run, and in how many it diverged, if these are special."""
+    run, diverged = table.results[method].cell.draws, table.results[method].diverged
+    remarks = [f"{run} of {table.splits} splits"] * (run < table.splits) + [f"diverged in {diverged}"] * (diverged > 0)
+    return name_of(method) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def _score(table: Table, method: str, metric: str, digits: int) -> str:
@@ -225,84 +271,3 @@ def _interval(score: Estimate) -> str:
         return "-"
     interval = f" ({score.low:+.4f} to {score.high:+.4f})" if np.isfinite(score.low) else ""
     return f"{score.mean:+.4f}{interval}"
-
-
-# HTML.
-
-
-def build(plain: Sequence[PlainTable]) -> str:
-    """The page of clinical tables if there are no other results."""
-    titles = "; ".join(str(table["name"]) for table in plain)
-    return html.page("clinical", {}, looks="page", title=titles, clinical=section(plain))
-
-
-def section(plain: Sequence[PlainTable]) -> Html:
-    """The part of the page; nothing if there is no table."""
-    if not plain:
-        return Html("")
-    note = (
-        "Mean ± standard error over random splits, as the paper prints them: by patient where the data say who that "
-        "is, else by stay or episode. ACC is the share of held-out decisions that are met; AUC and APR are macro "
-        "one-vs-rest. The splits share most of their data, so the standard error says how much another split would "
-        "change a number; the intervals of the differences from BC allow for that (Nadeau and Bengio 2003)."
-    )
-    boxes = [tag("details", tag("summary", _title(table)), *_notes(table), _grid(table), open="") for table in plain]
-    head = tag("h2", "Clinical data", id="clinical-title")
-    parts = head, tag("div", *boxes, class_="stack"), tag("p", note, class_="note")
-    return tag("section", *parts, id="clinical", aria_labelledby="clinical-title")
-
-
-def _title(table: PlainTable) -> str:
-    return f"{table['name']}: {counted(table['splits'], 'split')}, {100 * table['held_out']:g} % held out"
-
-
-def _notes(table: PlainTable) -> list[Html]:
-    notes = table.get("notes") or []
-    return [tag("p", " ".join(map(str, notes)), class_="note")] if notes else []
-
-
-def _grid(table: PlainTable) -> Html:
-    theirs, played = printed(table["name"]), dict(table.get("played", {}))
-    heads = ["Method", *METRICS.values(), *played.values(), "ACC minus BC", "AUC minus BC"]
-    heads += ["printed ACC"] if theirs else []
-    kinds = ["words", *["number"] * (len(heads) - 1)]
-    head = tag("tr", *(tag("th", name, scope="col", class_=kind) for name, kind in zip(heads, kinds, strict=True)))
-    body = [_row(method, values, table, theirs) for method, values in table["methods"].items()]
-    inside = tag("caption", table["name"], class_="hidden"), tag("thead", head), tag("tbody", *body)
-    box = tag("table", *inside, class_="plain")
-    return tag("div", box, class_="scroll", role="region", aria_label=f"Clinical table {table['name']}", tabindex=0)
-
-
-def _row(method: str, values: PlainTable, table: PlainTable, theirs: Paper) -> Html:
-    """The line of a method."""
-    scores, less = values["scores"], (values.get("minus_bc") or {}) if method != REFERENCE else {}
-    texts = [_plain_score(scores[metric]) for metric in METRICS]
-    texts += [_plain_score(scores[metric], digits=4) for metric in table.get("played", {})]
-    texts += [_difference(less.get(metric)) for metric in ("accuracy", "auc")]
-    if theirs:
-        cell = theirs.get(method, {}).get("ACC")
-        texts.append(_plus_minus(*cell, 3) if cell else "")
-    run = values.get("splits") or table["splits"]
-    remarks = _remarks(run, table["splits"], values["diverged"])
-    head = tag("th", name_of(method) + remarks, scope="row")
-    return tag("tr", head, *(tag("td", text, class_="number") for text in texts))
-
-
-def _plain_score(score: dict[str, float | None], digits: int = 3) -> str:
-    if score["mean"] is None:
-        return "–"
-    error = score.get("standard_error")
-    return f"{score['mean']:.{digits}f}" + (f" ± {error:.{digits}f}" if error is not None else "")
-
-
-def _difference(score: dict[str, float | None] | None) -> str:
-    if not score or score["mean"] is None:
-        return ""
-    low, high = score.get("low"), score.get("high")
-    interval = f" [{_signed(low)}, {_signed(high)}]" if low is not None and high is not None else ""
-    return _signed(score["mean"]) + interval
-
-
-def _signed(value: float) -> str:
-    """+0.0012, in the four digits of the Markdown table; a zero has a plus."""
-    return f"{round(value, 4) + 0.0:+.4f}".replace("-", "−")

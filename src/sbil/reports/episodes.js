@@ -40,12 +40,8 @@
       if (episode[name]) episode[name] = unpack(episode[name]);
     const count = episode.columns[0].length;
     const step = (_, index) => Math.min(index * episode.every, episode.length);
-    episode.at = episode.times || Array.from({ length: count }, step);
-    const last = episode.at[episode.actions.length - 1];
-    const gaps = episode.at.slice(1).map((time, index) => time - episode.at[index]).sort((a, b) => a - b);
-    const usual = gaps[Math.floor(gaps.length / 2)] || 1;
-    const end = episode.times ? last + usual : episode.length;
-    episode.edges = count > episode.actions.length ? episode.at : [...episode.at, end];
+    episode.at = Array.from({ length: count }, step);
+    episode.edges = count > episode.actions.length ? episode.at : [...episode.at, episode.length];
     return episode;
   }
   const unusual = ({ least, most }, value) => known(least) && (value < least || value > most);
@@ -191,7 +187,7 @@
     const top = Math.min(y(column.high), y(column.low) - 1);
     const [, name, unit] = parts(column.name), words = dots.length ? `, ${plural(dots.length, "unusual value")}` : "";
     const range = `${text(Math.min(...values))} to ${text(Math.max(...values))}`;
-    const label = `${column.name} over ${data.time}: ${range}${words}`;
+    const label = `${column.name} over step: ${range}${words}`;
     const drawing = stretched(HIGH, { role: "img", "aria-label": label },
       svg("rect", { class: "band", x: 0, y: place(top), width: WIDE, height: place(y(column.low) - top) }),
       cursor(HIGH), svg("path", { class: places.length > 1 ? "value" : "value single", d: line }),
@@ -266,7 +262,7 @@
       mark.style.left = `${scale(low, high, 0, 100)(at)}%`;
       return mark;
     });
-    const parts = [html("div", { class: "label" }, data.time), html("div", { class: "drawing" }, ...marks)];
+    const parts = [html("div", { class: "label" }, "step"), html("div", { class: "drawing" }, ...marks)];
     return html("div", { class: "row axis", "aria-hidden": "true" }, ...parts, html("div", { class: "now" }));
   }
 
@@ -275,7 +271,7 @@
     const recorded = laneRow("recorded", episode.actions, height, `Decisions recorded: ${counted(episode.actions)}`);
     const slider = recorded.querySelector(".drawing");
     for (const [name, value] of Object.entries({
-      id: "steps", role: "slider", tabindex: 0, "aria-label": `Moment shown, ${data.time}`, "aria-valuemin": 0,
+      id: "steps", role: "slider", tabindex: 0, "aria-label": "Moment shown, step", "aria-valuemin": 0,
       "aria-valuemax": episode.at.length - 1,
     })) slider.setAttribute(name, value);
     const page = Math.max(Math.round(episode.at.length / 10), 1), end = episode.at.length;
@@ -307,7 +303,7 @@
     const x = place(across(episode)(episode.at[here])), decided = here < episode.actions.length;
     document.querySelectorAll("#charts .cursor").forEach((line) => line.setAttribute("transform", `translate(${x} 0)`));
     document.querySelectorAll("#rows .row").forEach((line) => line.show(here));
-    const said = [`${data.time} ${text(episode.at[here])}`];
+    const said = [`step ${text(episode.at[here])}`];
     said.push(decided ? `decided: ${data.actions[episode.actions[here]].name}` : "after the last decision");
     if (data.policy && decided) {
       const chosen = episode.chosen[here], differs = chosen === episode.actions[here] ? "" : " (differs)";
@@ -349,7 +345,7 @@
     const actions = data.policy ? { decision: episode.actions, policy: episode.chosen } : { decision: episode.actions };
     const lines = episode.at.map((at, step) => [text(at), ...Object.values(actions).map((taken) => name(taken, step)),
       ...shown.map((index) => text(episode.columns[index][step]))]);
-    const head = [data.time, ...Object.keys(actions), ...shown.map((index) => data.columns[index].name)];
+    const head = ["step", ...Object.keys(actions), ...shown.map((index) => data.columns[index].name)];
     details.append(scrolling("The numbers of this episode", table(head, lines)));
   }
 

@@ -7,12 +7,13 @@ loads nothing else. Equal demonstrations give equal bytes.
 import base64
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
+from sbil.evaluation.decided import must_match
 from sbil.policy import Policy
 from sbil.reports import html
 from sbil.reports.html import Html, joined, tag
@@ -27,52 +28,31 @@ LARGEST = 3.4e38  # number that float32 holds
 COLOURS = (0, 1, 2, 3, 4, 5, 7, 6)  # of actions: numbers in base.css
 
 
-class Bands(NamedTuple):
-    """The range of most values of each column over all episodes, and the fences beyond which values are unusual."""
-
-    low: np.ndarray  # 5 % of the values lie below
-    high: np.ndarray  # 5 % lie above
-
-    @property
-    def fences(self) -> tuple[np.ndarray, np.ndarray]:
-        """The band, wider by half its width on each side. Columns with nearly one value have no fences."""
-        room = np.where(self.high > self.low, (self.high - self.low) / 2, np.inf)
-        return self.low - room, self.high + room
-
-
-def episodes_page(
-    demonstrations: Demonstrations,
-    *,
-    title: str,
-    ids: Sequence[str] | None = None,
-    times: Sequence[np.ndarray] | None = None,
-    limit: int = 200,
-    policy: Policy | None = None,
-) -> str:
+def episodes_page(demonstrations: Demonstrations, *, title: str, limit: int = 200, policy: Policy | None = None) -> str:
     """Return the page of demonstrations.
 
-    ids: the name of each episode (default: its place, from 0).
-    times: for each episode, when its rows were recorded: numbers, or dates, which become hours since its start.
     limit: the largest number of episodes in the page. If there are more, evenly spaced ones are taken.
     policy: a policy whose decisions are shown beside the recorded ones.
     """
-    names = [str(name) for name in (range(len(demonstrations)) if ids is None else ids)]
-    _check(demonstrations, names, times, limit, policy)
+    if len(demonstrations.observation_shape) != 1:
+        raise UserError("these demonstrations are images, and the page shows columns of numbers only.")
+    if policy:
+        must_match(policy, demonstrations)
     places = np.unique(np.linspace(0, len(demonstrations) - 1, min(limit, len(demonstrations))).round().astype(int))
     chosen, bands = demonstrations.select(places), _bands(demonstrations)
     longest = _longest(chosen.lengths, len(chosen.observation_names))
     answers = _beside(policy, chosen.trajectories, longest) if policy else [{}] * len(chosen)
-    episodes = []
-    for place, trajectory, answer in zip(places, chosen.trajectories, answers, strict=True):
-        clock = {} if times is None else {"times": _times(times[place], trajectory, longest)}
-        episodes.append({"id": names[place], **_episode(trajectory, longest, bands), **clock, **answer})
     data = {
         "columns": _columns(demonstrations, bands),
         "actions": [{"name": name, "colour": _colour(place)} for place, name in enumerate(chosen.action_names)],
-        "time": _time_name(demonstrations, times),
         "key": (demonstrations.schema and demonstrations.schema.episode) or "episode",
         "policy": policy is not None,
-        "episodes": episodes,
+        "episodes": [
+            {"id": name, **_episode(trajectory, longest, bands), **answer}
+            for name, trajectory, answer in zip(
+                chosen.ids or map(str, places), chosen.trajectories, answers, strict=True
+            )
+        ],
     }
     return html.page(
         "episodes",
@@ -85,33 +65,6 @@ def episodes_page(
         shown=_shown(demonstrations, chosen, longest),
         privacy=PRIVACY,
     )
-
-
-def _check(
-    demonstrations: Demonstrations,
-    names: Sequence[str],
-    times: Sequence[np.ndarray] | None,
-    limit: int,
-    policy: Policy | None,
-) -> None:
-    count, actions = len(demonstrations), demonstrations.action_names
-    if len(demonstrations.observation_shape) != 1:
-        raise UserError("these demonstrations are images, and the page shows columns of numbers only.")
-    if limit < 1:
-        raise UserError(f"at least one episode must be shown. Got a limit of {limit}.")
-    if len(names) != count:
-        raise UserError(f"{len(names)} ids for {count} episodes; give one per episode.")
-    if times is not None and len(times) != count:
-        raise UserError(f"times of {len(times)} episodes for {count}; give one list per episode.")
-    for name, trajectory, of in zip(names, demonstrations.trajectories, times or (), strict=False):
-        if len(of) not in (len(trajectory), len(trajectory.observations)):
-            said = f"{len(of)} times for {len(trajectory)} decisions"
-            raise UserError(f"episode '{name}': {said}; give one per decision.")
-    if policy and policy.observation_names != demonstrations.observation_names:
-        raise UserError("the policy sees other columns than these demonstrations have; give data with its columns.")
-    if policy and policy.action_names != actions:
-        others = f"{list(policy.action_names)}, these demonstrations among {list(actions)}"
-        raise UserError(f"the policy chooses among {others}; give demonstrations of the same task.")
 
 
 def _colour(action: int) -> int:
@@ -140,8 +93,8 @@ def _steps(trajectory: Trajectory, longest: int) -> np.ndarray:
     return np.append(kept, len(trajectory)) if trajectory.has_last_observation else kept
 
 
-def _episode(trajectory: Trajectory, longest: int, bands: Bands) -> dict[str, Any]:
-    low, high = bands.fences
+def _episode(trajectory: Trajectory, longest: int, bands: np.ndarray) -> dict[str, Any]:
+    _, _, least, most = bands
     values = np.asarray(trajectory.observations, np.float64)
     every = _every(trajectory, longest)
     return {
@@ -149,7 +102,7 @@ def _episode(trajectory: Trajectory, longest: int, bands: Bands) -> dict[str, An
         "every": every,
         "end": "terminal" if trajectory.terminal else "truncated" if trajectory.truncated else "",
         "changes": int((np.diff(trajectory.actions) != 0).sum()),
-        "unusual": _rounded(float(((values < low) | (values > high)).mean())),
+        "unusual": _rounded(float(((values < least) | (values > most)).mean())),
         "actions": trajectory.actions[::every].tolist(),
         "values": [packed(column) for column in values[_steps(trajectory, longest)].T],
     }
@@ -173,36 +126,23 @@ def _beside(policy: Policy, trajectories: Sequence[Trajectory], longest: int) ->
     return found
 
 
-def _times(recorded: np.ndarray, trajectory: Trajectory, longest: int) -> list[float | None]:
-    """Return the times of the observations shown. A missing last time is one median step after the one before."""
-    times = np.asarray(recorded)
-    if times.dtype.kind == "M":
-        times = (times - times[0]) / np.timedelta64(1, "h")
-    times = times.astype(np.float64)
-    if len(times) < len(trajectory.observations):
-        times = np.append(times, times[-1] + (float(np.median(np.diff(times))) if len(times) > 1 else 1.0))
-    return [_rounded(float(time), 8) for time in times[_steps(trajectory, longest)]]
+def _bands(demonstrations: Demonstrations) -> np.ndarray:
+    """Return [4, columns]: the ends of the band that holds 90 % of all values, and the fences beyond it.
 
-
-def _time_name(demonstrations: Demonstrations, times: Sequence[np.ndarray] | None) -> str:
-    if times is None:
-        return "step"
-    if np.asarray(times[0]).dtype.kind == "M":
-        return "hours since the start"
-    return (demonstrations.schema and demonstrations.schema.time) or "time"
-
-
-def _bands(demonstrations: Demonstrations) -> Bands:
+    Values outside the fences are unusual. A fence is half the width of the band away from it. Columns with nearly one
+    value have no fences.
+    """
     values = np.concatenate([trajectory.observations for trajectory in demonstrations.trajectories])
     ends = [np.quantile(column.astype(np.float64), [0.05, 0.95]) for column in values.T]
-    return Bands(*np.stack(ends, axis=1))
+    low, high = np.stack(ends, axis=1)
+    room = np.where(high > low, (high - low) / 2, np.inf)
+    return np.stack([low, high, low - room, high + room])
 
 
-def _columns(demonstrations: Demonstrations, bands: Bands) -> list[dict[str, Any]]:
-    ends = np.stack([*bands, *bands.fences], axis=1)
+def _columns(demonstrations: Demonstrations, bands: np.ndarray) -> list[dict[str, Any]]:
     return [
         {"name": name, **dict(zip(("low", "high", "least", "most"), map(_rounded, values), strict=True))}
-        for name, values in zip(demonstrations.observation_names, ends.tolist(), strict=True)
+        for name, values in zip(demonstrations.observation_names, bands.T.tolist(), strict=True)
     ]
 
 
@@ -218,11 +158,11 @@ def packed(values: np.ndarray) -> str:
     return base64.b64encode(bits.view(np.uint8).reshape(-1, 4)[:, 1:].tobytes()).decode()
 
 
-def _rounded(value: float, digits: int = 4) -> float | None:
+def _rounded(value: float) -> float | None:
     """Round to four digits; whole numbers become int, NaN and infinity become None."""
     if not np.isfinite(value):
         return None
-    short = float(f"{value:.{digits}g}")
+    short = float(f"{value:.4g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 

@@ -7,7 +7,7 @@ style except those that ship here, which it knows by their hashes.
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 from string import Template
@@ -39,6 +39,17 @@ def table(label: str, *parts: str, caption: str = "", look: str, tall: bool = Fa
 def head(*cells: str) -> Html:
     """Return the head of a table with one row of cells."""
     return tag("thead", tag("tr", *cells))
+
+
+def numbers(label: str, lines: Iterable[Sequence[str]]) -> Html:
+    """Return a table of a head and lines; the first column holds names, the others numbers."""
+    (first, *names), *body = lines
+    heads = tag("th", first, scope="col", class_="words"), *(tag("th", n, scope="col", class_="number") for n in names)
+    rows = []
+    for name, *cells in body:
+        texts = (tag("td", cell.replace("-", "−"), class_="number") for cell in cells)
+        rows.append(tag("tr", tag("th", name, scope="row"), *texts))
+    return table(label, head(*heads), tag("tbody", *rows), caption=label, look="plain")
 
 
 def folded(title: str, *parts: str, **attributes: object) -> Html:

@@ -32,9 +32,8 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
     facts: the `cell_rows` of `labels.told_apart` of the results of environments, if they are known already.
     """
     tables, played = clinical.apart(results)
-    matched = [table.as_json() for table in tables]
     if not played:
-        return clinical.build(matched)
+        return clinical.build(tables)
     apart = labels.told_apart(played)
     facts, compared = facts or cell_rows(apart), sentences.comparisons(apart)
     return html.page(
@@ -48,8 +47,8 @@ def build(results: Sequence[Result], facts: Sequence[dict[str, Any]] | None = No
         settings=_by_setting(apart, compared),
         overall=_overall(shown(apart)),
         tables=_tables(apart, facts),
-        clinical=clinical.section(matched),
-        clinical_link=tag("a", "Clinical", href="#clinical") if matched else Html(""),
+        clinical=clinical.section(tables),
+        clinical_link=tag("a", "Clinical", href="#clinical") if tables else Html(""),
         commands=_commands(played),
         provenance=_provenance(apart),
     )
@@ -187,7 +186,8 @@ def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
     hidden = {"Unlabelled"} if all(is_ordinary(result.cell) for result in results) else set()
     texts = [_shown(row, result.cell.draws) for result, row in zip(results, facts, strict=True)]
     columns = [name for name in texts[0] if name not in hidden]
-    head = html.head(*(_heading(name, tag("button", name, type="button")) for name in columns))
+    buttons = {name: tag("button", name, type="button") for name in columns}
+    head = html.head(*(tag("th", button, scope="col", class_=_kind(name)) for name, button in buttons.items()))
     parts: list[Html] = []
     for setting, mine in grouped(enumerate(facts), lambda entry: entry[1]["setting"]).items():
         body = [tag("tr", *(_entry(name, texts[number], row, number) for name in columns)) for number, row in mine]
@@ -197,27 +197,19 @@ def _tables(results: Sequence[Result], facts: Sequence[dict[str, Any]]) -> Html:
     return stack(parts)
 
 
-def _heading(column: str, content: str) -> Html:
-    return tag("th", content, scope="col", class_=_kind(column))
-
-
 def _overall(results: Sequence[Result]) -> Html:
     """Compare the methods of each setting with BC over all their sizes."""
     comparison = ["Mean difference from BC", "P(run above BC)", "Clearly above", "Clearly below"]
-    heads = ["Method", "Interquartile mean", "Mean", *comparison]
-    head, parts = html.head(*(_heading(name, name) for name in heads)), []
+    head, parts = ["Method", "Interquartile mean", "Mean", *comparison], []
     for setting, rows in grouped(aggregates(results), lambda row: row["group"]).items():
-        body = tag("tbody", *map(_overall_line, rows))
-        table = html.table(f"Over all sizes, {setting}", head, body, caption=setting, look="plain")
-        parts.append(folded(setting, table))
+        parts.append(folded(setting, html.numbers(f"Over all sizes, {setting}", [head, *map(_overall_line, rows)])))
     return stack(parts) if parts else Html("")
 
 
-def _overall_line(row: dict[str, Any]) -> Html:
+def _overall_line(row: dict[str, Any]) -> list[str]:
     clear = [f"{row[side]} of {row['compared']}" if row["compared"] else "" for side in ("above", "below")]
-    texts = [_columns(row, name, signed=name == "difference") for name in ("iqm", "mean", "difference", "improvement")]
-    numbers = [tag("td", text, class_="number") for text in (*texts, *clear)]
-    return tag("tr", tag("th", name_of(row["method"]), scope="row"), *numbers)
+    names = "iqm", "mean", "difference", "improvement"
+    return [name_of(row["method"]), *(_columns(row, name, signed=name == "difference") for name in names), *clear]
 
 
 def _kind(column: str) -> str:

@@ -57,6 +57,6 @@ def view(
     title = Path(data).name or str(data) if isinstance(data, str | Path) else "episodes"
     if not isinstance(data, Demonstrations):
         data = read(data, **{"schema": policy.schema if policy else None, **(columns or {})})
-    page = episodes_page(data, title=title, ids=data.ids, limit=episodes, policy=policy)
+    page = episodes_page(data, title=title, limit=episodes, policy=policy)
     files.write_text(out, page)
     return View(out, len(page.encode()), len(data), min(episodes, len(data)), data.steps)

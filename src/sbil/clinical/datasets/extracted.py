@@ -1,6 +1,6 @@
 """Datasets that are extracted from files once and kept.
 
-What was extracted serves the next call, unless --source then holds other files, or sbil or its rules have changed.
+What was extracted serves the next call, unless the source then holds other files, or sbil or its rules have changed.
 """
 
 import json
@@ -45,7 +45,7 @@ class Extracted:
             files.write_text(asked.folder / ".gitignore", "*\n")  # nobody commits by accident what is there
             account = self.extract(table, asked)
         else:
-            raise UserError(f"--env {self.name} needs the data: give --source, the files as they come from PhysioNet.")
+            raise UserError(f"{self.name} needs data: give the source, the files as they come from PhysioNet.")
         found = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
         edition = _flow(table).get("edition", "v1.4")
         title = self.title + MARKS.get(edition, f", {edition}")
@@ -56,12 +56,12 @@ class Extracted:
         flow = _flow(table)
         if (flow.get("sbil"), flow.get("rules")) != (__version__, self.rules()):
             raise UserError(
-                f"{table} was made by another version of sbil or by other rules; delete it and give --source again, "
-                "or name another --out."
+                f"{table} was made by another version of sbil or by other rules; delete it and give the source again, "
+                "or choose another folder for the results."
             )
         if source and not self.same(flow, source):
             raise UserError(
-                f"{table} was made from other files than --source holds; choose another --out, "
+                f"{table} was made from other files than the source holds; choose another folder for the results, "
                 f"or delete {table.parent}."
             )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sbil.clinical.datasets import Asked, Known
 from sbil.clinical.datasets.extracted import Extracted, Flow
+from sbil.clinical.mimic3.source import rules_digest
 from sbil.errors import UserError
 
 ACTIONS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4}
@@ -13,10 +14,10 @@ ACTIONS = {"MIMIC-III-2a": 2, "MIMIC-III-4a": 4}
 
 def _check(source: Sequence[Path]) -> None:
     if len(source) > 1:
-        raise UserError(f"--source: MIMIC-III is one folder. Got {len(source)} names.")
+        raise UserError(f"source: MIMIC-III is one folder. Got {len(source)} names.")
     for path in source:
         if not path.is_dir():
-            raise UserError(f"{path} is not a folder; --source is the folder with the files of MIMIC-III.")
+            raise UserError(f"{path} is not a folder; name the folder with the files of MIMIC-III.")
 
 
 def _extract(actions: int, table: Path, asked: Asked) -> str:
@@ -32,12 +33,6 @@ def _extract(actions: int, table: Path, asked: Asked) -> str:
     return str(cohort)
 
 
-def _rules() -> str:
-    from sbil.clinical.mimic3 import source
-
-    return source.rules_digest()
-
-
 def _same(flow: Flow, source: Sequence[Path]) -> bool:
     """Files are the same by name and size."""
     return all(
@@ -48,6 +43,6 @@ def _same(flow: Flow, source: Sequence[Path]) -> bool:
 
 
 DATASETS = tuple(
-    Known(name, Extracted(name, name, _check, partial(_extract, actions), _rules, _same), source="MIMIC-III")
+    Known(name, Extracted(name, name, _check, partial(_extract, actions), rules_digest, _same), source="MIMIC-III")
     for name, actions in ACTIONS.items()
 )

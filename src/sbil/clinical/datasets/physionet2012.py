@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from sbil.clinical import physionet2012
 from sbil.clinical.datasets import Asked, Known
 from sbil.clinical.datasets.extracted import Extracted, Flow
+from sbil.clinical.records import digest, must_exist
 
 TITLES = {
     "PhysioNet-2012": "PhysioNet-2012",
@@ -15,15 +17,11 @@ A_SET = 4000  # records in each of PhysioNet's archives
 
 
 def _check(source: Sequence[Path]) -> None:
-    from sbil.clinical.records import must_exist
-
     for path in source:
         must_exist(path)
 
 
 def _extract(with_previous: bool, table: Path, asked: Asked) -> str:
-    from sbil.clinical import physionet2012
-
     all_of_them = A_SET * len(asked.source)  # as a rule
 
     def count(stays: int) -> None:
@@ -35,23 +33,15 @@ def _extract(with_previous: bool, table: Path, asked: Asked) -> str:
     return str(cohort)
 
 
-def _rules() -> str:
-    from sbil.clinical import physionet2012
-
-    return physionet2012.rules_digest()
-
-
 def _same(flow: Flow, source: Sequence[Path]) -> bool:
     """Records are the same by content, in any order."""
-    from sbil.clinical.records import digest
-
     return {one["sha256"] for one in flow.get("sources", ())} == {digest(path) for path in source}
 
 
 DATASETS = tuple(
     Known(
         name,
-        Extracted(name, title, _check, partial(_extract, name != title), _rules, _same),
+        Extracted(name, title, _check, partial(_extract, name != title), physionet2012.rules_digest, _same),
         source="PhysioNet 2012",
     )
     for name, title in TITLES.items()

@@ -35,7 +35,7 @@ Progress = Callable[[str, float, int | None], None]  # the table, the share that
 def check(memory: str, threads: int | None) -> None:
     """Refuse limits that the database would not accept or would ignore, before anything is written."""
     if threads is not None and not 1 <= threads <= MOST_THREADS:
-        raise UserError(f"--threads must be a whole number from 1 to {MOST_THREADS}, not {threads}.")
+        raise UserError(f"threads must be a whole number from 1 to {MOST_THREADS}. Got {threads}.")
     try:
         with duckdb.connect() as connection:
             connection.execute(f"SET memory_limit = {text(memory)}")
@@ -43,7 +43,7 @@ def check(memory: str, threads: int | None) -> None:
     except duckdb.Error:
         sound = None
     if not sound:
-        raise UserError(f"--memory {memory} is not an amount of memory; write 2GB, say.")
+        raise UserError(f"memory must be an amount such as 2GB. Got '{memory}'.")
 
 
 class Database:
@@ -234,7 +234,7 @@ def _explained(where: str) -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException:
-        raise UserError(f"{where}: the limit on memory is too low for this step; give more with --memory.") from None
+        raise UserError(f"{where}: the limit on memory is too low for this step; give more memory.") from None
     except (duckdb.IOException, duckdb.InvalidInputException, duckdb.ConversionException) as error:
         complaint = str(error)
         line = re.search(r"CSV Error on Line: (\d+)", complaint)

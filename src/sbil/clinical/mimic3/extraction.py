@@ -67,7 +67,7 @@ def extract(
     """
     source, out = Path(source).resolve(), Path(out).resolve()
     if actions not in ACTIONS:
-        raise UserError(f"--actions must be 2 or 4, not {actions}.")
+        raise UserError(f"actions must be 2 or 4. Got {actions}.")
     if state not in get_args(State):
         raise unknown("state", state, get_args(State))
     check(memory, threads)
@@ -111,7 +111,7 @@ def _read_all(
     }
     edition = next((name for name, is_it in editions.items() if is_it), None)
     if edition is None and not accept_incomplete:
-        raise UserError("some tables are of MIMIC-III v1.4 and some of its demo; keep to one, or --accept-incomplete.")
+        raise UserError("tables of MIMIC-III v1.4 and of its demo are mixed; keep to one, or accept incomplete tables.")
     listed = [
         {"table": table.name, "file": table.path.name, "bytes": table.size, "rows": counts[table.name]}
         for table in tables.values()
@@ -124,7 +124,7 @@ def _check_rows(table: SourceFile, rows: int, official: OfficialRows) -> None:
         demo = f" (its demo {official.demo:,})" if official.demo else ""
         raise UserError(
             f"{table.path} has {rows:,} rows and MIMIC-III v1.4 has {official.full:,}{demo}; copy the file again, "
-            "or go on with --accept-incomplete."
+            "or accept incomplete tables (--accept-incomplete)."
         )
 
 

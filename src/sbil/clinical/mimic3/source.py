@@ -72,7 +72,7 @@ def official_rows() -> dict[str, OfficialRows]:
 def find(folder: Path) -> dict[str, SourceFile]:
     """Find the file of every table that is read, and check its columns."""
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; --source is the folder with the files of MIMIC-III.")
+        raise UserError(f"{folder} is not a folder; name the folder with the files of MIMIC-III.")
     there: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         name = path.name.lower()
