@@ -1,7 +1,5 @@
 """What a table holds, what is wrong with it, and the command that follows: before anything is trained."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -78,7 +76,7 @@ class Check:
         return {**asdict(self), "problems": problems, "blocked": self.blocked}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Check:
+    def from_json(cls, content: dict[str, Any]) -> "Check":
         """From the plain values of `dataclasses.asdict`, as they come from the reader process."""
         columns = [{**column, "levels": tuple(column["levels"])} for column in content["columns"]]
         return replace(

@@ -1,7 +1,5 @@
 """The columns of a table as arrays on the disk, read batch by batch."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -101,7 +99,7 @@ class Gathered:
         return batch._replace(rows=self.rows.all()).at(index)
 
     def problem(
-        self, rule: str, wrong: np.ndarray, message: str, remedy: str, column: str | None, order: Order | None = None
+        self, rule: str, wrong: np.ndarray, message: str, remedy: str, column: str | None, order: "Order | None" = None
     ) -> Problem | None:
         """The problem that some rows are wrong, if there are any; `order` is that of `wrong`, if not the table's."""
         if not wrong.any():
@@ -110,7 +108,7 @@ class Gathered:
         place = self.at(order.row(first) if order else first)
         return Problem(rule, "stops", message, remedy, column, **place, count=count, noun="row")
 
-    def add_all(self, batches: Iterable[Batch]) -> Gathered:
+    def add_all(self, batches: Iterable[Batch]) -> "Gathered":
         """Read all batches."""
         for batch in batches:
             self.add(batch)

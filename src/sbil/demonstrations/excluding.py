@@ -1,7 +1,5 @@
 """Episodes that a person excludes, by their names in a file that `sbil view` saves."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Guess the role of each column by its name and its cells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl

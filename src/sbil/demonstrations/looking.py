@@ -1,7 +1,5 @@
 """What the reader process does for `check`: one pass over a table, every rule, and the facts that a person sees."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is wrong with a table: `read` raises the first problem that stops training, `check` lists every problem."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 A new rule is a function here, its name in the list at the end, and a test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The caller writes `request.json` into a temporary folder and starts the process.
 its own memory. It leaves arrays and `result.json` in the folder. Data frames are parsed in the caller's own process.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -4,8 +4,6 @@ The reader process parses tables and leaves plain arrays in a temporary folder. 
 folder is removed at once, so that a large table takes little memory and leaves nothing behind.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack

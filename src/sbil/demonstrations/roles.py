@@ -1,7 +1,5 @@
 """The roles that a person gives to columns. With the columns of a table they become a schema."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Mapping, Sequence
@@ -54,7 +52,7 @@ class Roles:
     exclude: tuple[str, ...] = ()  # names of episodes
 
     @classmethod
-    def of(cls, columns: Mapping[str, Any]) -> Roles:
+    def of(cls, columns: Mapping[str, Any]) -> "Roles":
         """Check `Columns` that a person gave."""
         for name, value in columns.items():
             if name not in Columns.__annotations__:
@@ -71,7 +69,7 @@ class Roles:
         return {**asdict(self), "schema": self.schema and self.schema.as_json()}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Roles:
+    def from_json(cls, content: dict[str, Any]) -> "Roles":
         """From plain values written by `as_json`."""
         return cls.of({**content, "schema": content["schema"] and Schema.from_json(content["schema"])})
 

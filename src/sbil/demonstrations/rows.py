@@ -4,8 +4,6 @@ Rows that come grouped by episode and in order stay where they are. Only other r
 gaps to fill, are written once more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from sbil.demonstrations import values
 from sbil.demonstrations.formats.dialect import SIGNS
@@ -21,8 +22,6 @@ from sbil.demonstrations.table import Batch
 from sbil.demonstrations.values import Values
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from sbil.demonstrations.columns import Gathered
     from sbil.demonstrations.rows import Order
 

@@ -5,8 +5,6 @@ them. It turns later tables into the same numbers in the same order. It is writt
 (`--schema`), and inside policy.json.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -106,7 +104,7 @@ class Schema:
         }
 
     @classmethod
-    def from_json(cls, content: Any) -> Schema:
+    def from_json(cls, content: Any) -> "Schema":
         """Check plain values and return the schema; the name of a column alone means a column of numbers."""
         if not isinstance(content, Mapping):
             raise UserError("a schema is a JSON object with 'action' and 'columns'.")
@@ -119,7 +117,7 @@ class Schema:
         return cls(**{**content, "columns": columns, "actions": _words(content.get("actions", []), "actions")})
 
     @classmethod
-    def load(cls, path: str | Path) -> Schema:
+    def load(cls, path: str | Path) -> "Schema":
         """Read a schema file."""
         try:
             content = json.loads(Path(path).read_bytes())

@@ -1,7 +1,5 @@
 """Find the files of a table, and read them as one table."""
 
-from __future__ import annotations
-
 import glob
 import gzip
 import hashlib

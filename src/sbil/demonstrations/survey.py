@@ -1,7 +1,5 @@
 """What `check` counts in a table, in one pass and in bounded memory. What it means is for `quality`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 

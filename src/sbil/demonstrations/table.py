@@ -1,7 +1,5 @@
 """A table: named columns with rows that are read batch by batch. Each row keeps its number in the file."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ CELLS = 4_000_000  # cells of a batch of typed columns
 class Batch(NamedTuple):
     """Some rows, in order."""
 
-    frame: pl.DataFrame
+    frame: "pl.DataFrame"
     rows: np.ndarray  # [n] the line of a text file, or the row from 1
     name: str  # of the file
     decimal: str = "."  # the decimal sign of the file
@@ -40,7 +38,7 @@ class Table:
     description: str = ""
 
 
-def of_frame(frame: pl.LazyFrame, name: str, description: str) -> Table:
+def of_frame(frame: "pl.LazyFrame", name: str, description: str) -> Table:
     """The table of a lazy frame, collected part by part; `name` is what messages call its source."""
     names = checked_names(frame.collect_schema().names())
 

@@ -1,7 +1,5 @@
 """What people bring: trajectories of observations and the decisions taken."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -133,7 +131,7 @@ class Demonstrations:
         """[trajectories] number of decisions in each trajectory."""
         return np.array([len(trajectory) for trajectory in self.trajectories])
 
-    def select(self, indices: Sequence[int] | np.ndarray) -> Demonstrations:
+    def select(self, indices: Sequence[int] | np.ndarray) -> "Demonstrations":
         """The trajectories at `indices`, in that order."""
         chosen = np.asarray(indices, int)
         groups = None if self.groups is None else self.groups[chosen]
@@ -150,7 +148,7 @@ class Demonstrations:
             raise UserError(f"cannot draw {size} {self.words[1]} from {len(self)}; choose 1 to {len(self)}.")
         return np.random.default_rng(seed).permutation(len(self))[:size]
 
-    def split(self, held_out: float, seed: int) -> tuple[Demonstrations, Demonstrations]:
+    def split(self, held_out: float, seed: int) -> "tuple[Demonstrations, Demonstrations]":
         """(training, held-out) demonstrations, split by trajectory, or by group; both sides get at least one."""
         if not 0 < held_out < 1:
             raise UserError(f"the share to hold out must be between 0 and 1. Got {held_out}.")

@@ -1,7 +1,5 @@
 """Convert cells to values: numbers, names, times and flags. Whole numbers never become floats on the way."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple

@@ -6,8 +6,6 @@ than ten times, and means of columns of codes or of zeros and ones; other means 
 the means in full. policy.json has the same shares as the card, and no other counts of actions.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import re

@@ -5,8 +5,6 @@ against the hash of its own entries; anything else is refused. The hashes find d
 are no signature: an attacker can write new ones.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ The metadata hold names, the quantiles of the training states' energies and the 
 same policy gives the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

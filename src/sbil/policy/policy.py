@@ -1,7 +1,5 @@
 """A finished policy: its actions, probabilities and energy, and how familiar a state is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,7 +157,7 @@ class Policy:
         onnx.export(self, as_path("path", path), overwrite)
 
     @classmethod
-    def load(cls, path: str | Path) -> Policy:
+    def load(cls, path: str | Path) -> "Policy":
         """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
         from sbil.policy import folder
 

@@ -3,8 +3,6 @@
 Each file holds one `FORMAT`. docs/adding_a_format.md shows how to add another.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pandas and Polars data frames in memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ The structure is checked before Polars splits the cells: every row has as many c
 closed. The cells stay text. A file may be large, so only a few blocks are held at once.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import gzip

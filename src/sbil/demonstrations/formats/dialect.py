@@ -4,8 +4,6 @@ The guesses of Python and Polars are not used: they fall back to a single column
 file is read correctly or refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from typing import NamedTuple

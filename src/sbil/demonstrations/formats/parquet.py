@@ -1,7 +1,5 @@
 """Parquet files: tables whose columns have types."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl
