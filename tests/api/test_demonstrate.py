@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sbil import demonstrate, demonstrators
+from sbil import demonstrate, demonstrators, read
 from sbil.errors import UserError
 
 
@@ -21,6 +21,21 @@ def test_a_policy_of_ones_own_demonstrates_greedily():
     assert own.demonstrations.provenance["mode"] == "greedy"
     assert own.demonstrations.provenance["demonstrator"] == "policy"
     assert demonstrate("CartPole-v1", 2).demonstrations.provenance["mode"] == "sampled"
+
+
+def test_demonstrations_are_written(tmp_path):
+    out = tmp_path / "demos.npz"
+    made = demonstrate("CartPole-v1", 2, out=out)
+    assert repr(read(out)) == repr(made.demonstrations)
+    for wrong, words in (
+        ({"out": out}, "exists already"),
+        ({"out": tmp_path / "demos.csv"}, "something.npz"),
+        ({"out": tmp_path}, "is a folder"),
+        ({"out": out, "overwrite": 1}, "overwrite must be True or False"),
+    ):
+        with pytest.raises(UserError, match=words):
+            demonstrate("CartPole-v1", 2, **wrong)
+    assert len(demonstrate("CartPole-v1", 3, out=str(out), overwrite=True).demonstrations) == len(read(out)) == 3
 
 
 def test_what_cannot_demonstrate_is_refused():

@@ -143,6 +143,22 @@ def test_compare(data):
         sbil.compare(data, ["magic"])
 
 
+def test_compare_writes_its_table(data, tmp_path):
+    out = tmp_path / "compared.json"
+    found = sbil.compare(data, ["bc"], folds=2, updates=2, out=out)
+    assert json.loads(out.read_text()) == found.as_json()
+    watched = []
+    with pytest.raises(UserError, match="exists already"):
+        sbil.compare(data, ["bc"], folds=2, updates=2, out=str(out), watch=lambda *now: watched.append(now))
+    assert not watched  # it is refused before any work
+    stays().write_csv(tmp_path / "stays.csv")
+    (tmp_path / "flagged.txt").write_text("3\n")
+    for name in ("stays.csv", "flagged.txt"):
+        columns = {**COLUMNS, "exclude": tmp_path / "flagged.txt"}
+        with pytest.raises(UserError, match="also an input file"):
+            sbil.compare(tmp_path / "stays.csv", ["bc"], columns=columns, out=tmp_path / name, overwrite=True)
+
+
 def test_verify(policy, folder, data):
     for one in (policy, folder):
         found = sbil.verify(one, data)
@@ -177,3 +193,19 @@ def test_predict(policy, folder, tmp_path):
         sbil.predict(policy, frame, unfamiliar="many")
     with pytest.raises(UserError, match="not trained on a table"):
         sbil.predict(demonstrators.get("CartPole-v1-ppo"), frame)
+
+
+def test_predict_writes_its_table(policy, tmp_path):
+    table, out = tmp_path / "new.csv", tmp_path / "decisions.csv"
+    stays(6, seed=9).write_csv(table)
+    found = sbil.predict(policy, table, out=out)
+    assert pl.read_csv(out)["action"].to_list() == found.frame["action"].to_list()
+    for wrong, words in (
+        ({"out": out}, "exists already"),
+        ({"out": table, "overwrite": True}, "also an input file"),
+        ({"out": tmp_path / "decisions.xlsx"}, "such a file"),
+        ({"out": 5}, "out must be the path"),
+    ):
+        with pytest.raises(UserError, match=words):
+            sbil.predict(policy, table, **wrong)
+    assert len(sbil.predict(policy, table, out=str(out), overwrite=True, missing="drop").frame) == 24

@@ -100,6 +100,7 @@ def test_settings_are_values_or_a_config(data):
         ({"weight_decay": "1"}, "'weight_decay' parameter of BC must be a number"),
         ({"batch": 2.5}, "'batch' parameter of BC must be a whole number"),
         ({"config": EDMConfig()}, "the config of bc must be of the class BCConfig. Got EDMConfig."),
+        ({"config": BCConfig(weight_decay=None)}, "'weight_decay' parameter of BC must be one number"),
         ({"config": BCConfig(), "batch": 3}, "both config and the setting 'batch' are given"),
         ({"preset": "papr"}, "unknown preset of bc"),
         ({"preset": ["paper"]}, "unknown preset of bc"),

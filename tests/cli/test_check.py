@@ -104,5 +104,8 @@ def test_columns_that_became_known_later_are_said(trained, capsys):
     data, _, printed = trained
     run("check", data, *ROLES)
     text = capsys.readouterr().out
-    assert "note: column 'reward': looks like a reward: left out; name it with --observations to use it" in text
+    assert (
+        "note: column 'reward': looks like a reward: left out; name it in observations (--observations) to use it"
+        in text
+    )
     assert "observed: patient, pulse, age; left out: reward (looks like a reward)" in printed

@@ -291,6 +291,11 @@ def test_bad_words(capsys, folder):
     assert "--data" in refusal(capsys, "train", "bc", "--out", folder / "x")
     assert "one of them" in refusal(capsys, "evaluate", folder)
     assert "collect" in refusal(capsys, "demos")
+    line = refusal(capsys, "compare", "edm")
+    assert line.startswith(
+        "sbil: 'edm' belongs to no option; each value follows its option, as in: sbil compare --data"
+    )
+    assert "--algorithms edm" in line
 
 
 @pytest.mark.parametrize(

@@ -290,7 +290,7 @@ def test_a_level_that_a_schema_lists_is_not_missing():
 # ---- excluded episodes
 
 
-def test_excluded_episodes_are_not_looked_at():
+def test_excluded_episodes_are_not_looked_at(tmp_path):
     frame = stays(pulse=with_(map(str, PULSE), [4, 5], "broken"))
     roles = {"episode": "stay_id", "time": "hour", "action": "treatment"}
     assert said(check(frame, **roles), "stops")
@@ -298,6 +298,9 @@ def test_excluded_episodes_are_not_looked_at():
     assert not said(found, "stops")
     assert (found.rows, found.episodes.count) == (32, 8)
     assert read(frame, **roles, exclude=["1", "3"]).ids == ("0", "2", "4", "5", "6", "7", "8", "9")
+    (tmp_path / "flagged.csv").write_text("stay_id\n1\n3\n")
+    assert len(read(frame, **roles, exclude=tmp_path / "flagged.csv")) == 8
+    assert check(frame, **roles, exclude=tmp_path / "flagged.csv").command.endswith("flagged.csv")
     for look in (check, read):
         with pytest.raises(ValueError, match="1 of the episodes to exclude are not in the data, for example '77'"):
             look(frame, **roles, exclude=["1", "77"])
@@ -447,4 +450,4 @@ def test_the_end_of_an_episode_in_words_is_no_category():
     table = pl.DataFrame({"pulse": PULSE, "treatment": TREAT, "done": ["False"] * 40, "truncated": [0] * 40})
     (problem,) = (p for p in check(table, action="treatment", truncated="truncated").problems if p.column == "done")
     assert problem.message == "looks like the end of an episode: left out"
-    assert problem.remedy.startswith("give it as --terminal")
+    assert problem.remedy.startswith("give it as terminal or truncated (--terminal, --truncated)")

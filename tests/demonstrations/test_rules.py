@@ -176,7 +176,7 @@ def test_what_became_known_later_is_not_observed(name):
         assert column.role == "left out"
         note = next(problem for problem in checked.problems if problem.column == name)
         assert note.message == f"looks like {AFTER[name]}: left out"
-        assert note.remedy == "name it with --observations to use it"
+        assert note.remedy == "name it in observations (--observations) to use it"
     assert read(table, **ENDS, observations=["x", name]).observation_names == ("x", name)
     assert read(table, **ENDS, one_hot=[name]).observation_names == ("x", f"{name}=0", f"{name}=1")
 

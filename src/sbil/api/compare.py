@@ -1,16 +1,20 @@
 """Which algorithm matches recorded decisions best, by cross-validation."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sbil import algorithms as known
 from sbil.demonstrations import Demonstrations
-from sbil.errors import UserError, whole
+from sbil.errors import UserError, flag, whole
 from sbil.evaluation.crossvalidation import cross_validate
 from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.matching import MethodScores, scores_of_methods
+from sbil.files import as_path, write_text
 from sbil.fitting import Watch, demonstrations_of
+from sbil.policy.outputs import must_be_free
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +49,8 @@ def compare(
     seed: int = 0,
     updates: int | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
     watch: Watch | None = None,
 ) -> Comparison:
     """Cross-validate algorithms by episode, beside BC, the most frequent and the previous action.
@@ -56,6 +62,8 @@ def compare(
     folds: parts of the episodes (or of the groups); each is held out once.
     seed: of the folds and of training.
     settings: changes to the default settings by algorithm, such as {"edm": {"noise": 0.1}}.
+    out: also write the table as JSON to this file.
+    overwrite: replace that file if it exists.
     """
     if not isinstance(algorithms, Sequence) or not algorithms or isinstance(algorithms, str):
         raise UserError('algorithms must be a list of names, such as ["bc", "edm"]; `sbil algorithms` lists them.')
@@ -66,9 +74,15 @@ def compare(
     settings = {} if settings is None else settings
     if not isinstance(settings, Mapping) or not all(isinstance(own, Mapping) for own in settings.values()):
         raise UserError(f'settings must be a dict by algorithm, such as {{"edm": {{"noise": 0.1}}}}. Got {settings!r}.')
+    if out is not None:
+        out, given = as_path("out", out), columns or {}
+        must_be_free(out, flag("overwrite", overwrite), (data, given.get("schema"), given.get("exclude")))
     folds, seed = whole("folds", folds, 2), whole("seed", seed)
     updates = None if updates is None else whole("updates", updates, 1)
     demonstrations = demonstrations_of(data, columns)
     how: dict[str, Any] = {"settings": settings, "updates": updates, "watch": watch}
     found = cross_validate(algorithms, demonstrations, folds=folds, seed=seed, **how)
-    return Comparison(demonstrations, folds, found, scores_of_methods(found))
+    comparison = Comparison(demonstrations, folds, found, scores_of_methods(found))
+    if out is not None:
+        write_text(out, json.dumps(comparison.as_json(), indent=2) + "\n")
+    return comparison

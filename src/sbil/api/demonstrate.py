@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from sbil import demonstrators, environments
-from sbil.demonstrations import Demonstrations
+from sbil.demonstrations import Demonstrations, save
+from sbil.demonstrations.formats.npz import must_be_npz
 from sbil.demonstrators import MODES
 from sbil.environments.base import HostEnvironment, JaxEnvironment
-from sbil.errors import UserError, unknown
+from sbil.errors import UserError, flag, unknown
+from sbil.files import as_path
 from sbil.policy import Policy
+from sbil.policy.outputs import must_be_free
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,8 @@ def demonstrate(
     policy: Policy | str | Path | None = None,
     mode: str | None = None,
     seed: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
 ) -> Demonstrated:
     """Let a demonstrator play whole episodes, and record what it sees and does.
 
@@ -54,7 +59,12 @@ def demonstrate(
     policy: a Policy, or the path of its folder, instead of a shipped demonstrator.
     mode: "sampled" draws actions, "greedy" takes the most probable one. Default: sampled if the demonstrator was
         measured so; greedy for a policy of your own.
+    out: also write the demonstrations to this NPZ file.
+    overwrite: replace that file if it exists.
     """
+    if out is not None:
+        must_be_free(as_path("out", out), flag("overwrite", overwrite))
+        must_be_npz(out)
     if isinstance(environment, str):
         environment = environments.get(environment)
     if policy is not None and demonstrator is not None:
@@ -68,7 +78,10 @@ def demonstrate(
         who, mode = policy if isinstance(policy, Policy) else Policy.load(policy), mode or "greedy"
         name = "policy" if isinstance(policy, Policy) else Path(policy).name
     how: dict[str, Any] = {"greedy": mode == "greedy", "provenance": {"demonstrator": name}}
-    return Demonstrated(*demonstrators.collect(environment, who, trajectories, seed, **how))
+    made = Demonstrated(*demonstrators.collect(environment, who, trajectories, seed, **how))
+    if out is not None:
+        save(made.demonstrations, out, overwrite)
+    return made
 
 
 def _shipped(environment: str, name: str | None, mode: str | None) -> tuple[str, str]:

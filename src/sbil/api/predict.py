@@ -10,7 +10,8 @@ import polars as pl
 
 from sbil import files
 from sbil.demonstrations import States, read_observations
-from sbil.errors import UserError
+from sbil.errors import UserError, flag
+from sbil.files import as_path
 from sbil.policy import Policy
 from sbil.policy.outputs import must_be_free
 
@@ -31,7 +32,7 @@ class Decisions:
     """
 
     frame: pl.DataFrame
-    action_names: tuple[str, ...]
+    policy: Policy
     dropped: int
     filled: Mapping[str, int]
     percentile: float
@@ -39,7 +40,7 @@ class Decisions:
     @property
     def actions(self) -> dict[str, int]:
         """How often each action was chosen."""
-        return {name: int((self.frame["action"] == name).sum()) for name in self.action_names}
+        return {name: int((self.frame["action"] == name).sum()) for name in self.policy.action_names}
 
     @property
     def unfamiliar(self) -> int | None:
@@ -53,8 +54,7 @@ class Decisions:
 
     def save(self, out: str | Path, overwrite: bool = False) -> None:
         """Write the table as CSV or Parquet. No text in a CSV begins like a formula: spreadsheets run formulas."""
-        must_be_a_table(Path(out))
-        must_be_free(Path(out), overwrite)
+        _must_be_writable(Path(out), overwrite)
         content = io.BytesIO()
         if Path(out).suffix == ".parquet":
             self.frame.write_parquet(content)
@@ -63,14 +63,21 @@ class Decisions:
         files.write_bytes(Path(out), content.getvalue())
 
 
-def must_be_a_table(out: Path) -> None:
-    """Refuse a file that is neither CSV nor Parquet."""
+def _must_be_writable(out: Path, overwrite: bool, table: Any = None) -> None:
+    """Refuse a file that is neither CSV nor Parquet, one that exists, and the table that is read."""
     if out.suffix not in SUFFIXES:
         raise UserError(f"{out}: the table is written as .csv or .parquet; name such a file.")
+    must_be_free(out, overwrite, (table,))
 
 
 def predict(
-    policy: Policy | str | Path, table: Any, *, missing: str | None = None, unfamiliar: float = 99.0
+    policy: Policy | str | Path,
+    table: Any,
+    *,
+    missing: str | None = None,
+    unfamiliar: float = 99.0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
 ) -> Decisions:
     """Decide for every row of a table.
 
@@ -81,7 +88,11 @@ def predict(
     missing: what to do if a value is missing: refuse, mean, last or drop; default: what was done in training. The means
         are those of training.
     unfamiliar: a state is unfamiliar if its energy is above this percentile of the training states.
+    out: also write the decisions to this CSV or Parquet file.
+    overwrite: replace that file if it exists.
     """
+    if out is not None:
+        _must_be_writable(as_path("out", out), flag("overwrite", overwrite), table)
     if not (isinstance(unfamiliar, int | float) and 0 <= unfamiliar <= 100):
         raise UserError(f"unfamiliar is a percentile from 0 to 100. Got {unfamiliar!r}.")
     name = "this policy" if isinstance(policy, Policy) else str(policy)
@@ -93,7 +104,10 @@ def predict(
         )
     schema = replace(policy.schema, missing=missing) if missing else policy.schema  # type: ignore[arg-type]
     rows = read_observations(table, schema)
-    return Decisions(_decided(policy, rows, unfamiliar), policy.action_names, rows.dropped, rows.filled, unfamiliar)
+    made = Decisions(_decided(policy, rows, unfamiliar), policy, rows.dropped, rows.filled, unfamiliar)
+    if out is not None:
+        made.save(out, overwrite)
+    return made
 
 
 def _decided(policy: Policy, rows: States, unfamiliar: float) -> pl.DataFrame:

@@ -182,11 +182,14 @@ def parse(command: Any, program: str, words: list[str], examples: Sequence[str])
         if leaving.code in (0, None):
             print("examples:", *(f"  {example}" for example in examples), sep="\n", flush=True)
             raise
-        raise UserError(f"{_one_line(complaint.getvalue())} (see {program} --help)") from None
+        raise UserError(f"{_one_line(complaint.getvalue(), examples[0])} (see {program} --help)") from None
 
 
-def _one_line(box: str) -> str:
-    """The first part of a complaint of tyro, without the frame around it, which is drawn in lines or in hyphens."""
+def _one_line(box: str, example: str) -> str:
+    """The first part of a complaint of tyro, without the frame around it, which is drawn in lines or in hyphens.
+
+    A value that belongs to no option comes first, with an example of the command.
+    """
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip(" │╭╮╰╯") for line in box.splitlines()]
     parts = [""]
     for line in lines[1:]:
@@ -194,6 +197,9 @@ def _one_line(box: str) -> str:
             parts.append("")
         else:
             parts[-1] += f" {line}" if line else ""
+    loose = re.search(r"^ Unrecognized options: ([^-\s,][^\s,]*)", "\n".join(parts), re.MULTILINE)
+    if loose:
+        return f"'{loose[1]}' belongs to no option; each value follows its option, as in: {example}"
     return _plainly(next((part.strip() for part in parts if part), "")) or "these options could not be read"
 
 

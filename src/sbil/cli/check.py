@@ -1,8 +1,7 @@
 """sbil check: what a table of decisions holds, what is wrong with it, and how to correct it."""
 
 import json
-import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -30,8 +29,6 @@ def run(command: Command) -> None:
     from sbil.demonstrations import check
 
     found = check(command.data, **command.columns())
-    if command.exclude:
-        found = replace(found, command=f"{found.command} --exclude {shlex.quote(str(command.exclude))}")
     if command.json:
         print(json.dumps(found.as_json()))
         return

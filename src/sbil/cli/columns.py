@@ -1,15 +1,11 @@
 """The options that say what the columns of a table mean; every command that reads a table has them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 SHOWN = 30  # names in a line
-ROLES = (
-    *("episode", "time", "action", "observations", "terminal", "truncated", "group"),
-    *("categories", "one_hot", "missing"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +40,7 @@ class ColumnOptions:
 
     def columns(self) -> dict[str, Any]:
         """What the person said, as keywords of `sbil.read`."""
-        from sbil.demonstrations.excluding import listed_in
-
-        given = {name: value for name in (*ROLES, "schema") if (value := getattr(self, name))}
-        return {**given, "exclude": listed_in(self.exclude)} if self.exclude else given
+        return {field.name: value for field in fields(ColumnOptions) if (value := getattr(self, field.name))}
 
 
 def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:

@@ -33,24 +33,18 @@ class Command(ColumnOptions, Written):
 
 def run(command: Command) -> None:
     """Cross-validate and print."""
-    from sbil import files
     from sbil.api.compare import compare
     from sbil.cli.progress import bar
     from sbil.cli.scores import show_methods
     from sbil.errors import UserError
     from sbil.evaluation.decided import resampled
-    from sbil.policy.outputs import must_be_free
     from sbil.text import counted, over
 
     names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
     if not names:
         raise UserError("--algorithms is empty; name algorithms that `sbil algorithms` lists, separated by commas.")
-    if command.out:
-        must_be_free(command.out, command.overwrite, (command.data, command.schema, command.exclude))
     with bar(1, f"{command.folds} folds") as advance:
         found = call(compare, command, algorithms=names, watch=advance)
-    if command.out:
-        files.write_text(command.out, json.dumps(found.as_json(), indent=2) + "\n")
     if command.json:
         print(json.dumps(found.as_json()))
         return

@@ -125,15 +125,9 @@ def hand_on(command: Export) -> None:
 
 def collect(command: Collect) -> None:
     """Let the demonstrator play, and write what it saw and did."""
-    from sbil import demonstrations
     from sbil.api.demonstrate import demonstrate
-    from sbil.demonstrations.formats.npz import must_be_npz
-    from sbil.policy.outputs import must_be_free
 
-    must_be_free(command.out, command.overwrite)
-    must_be_npz(command.out)
     made = call(demonstrate, command, environment=command.env)
-    demonstrations.save(made.demonstrations, command.out, command.overwrite)
     if command.json:
         print(json.dumps({"file": str(command.out), **made.as_json()}))
         return

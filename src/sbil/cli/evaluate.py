@@ -1,10 +1,10 @@
 """sbil evaluate: a policy folder -> live returns, or how well it matches held-out decisions and knows what is new."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from sbil.cli.columns import ROLES, ColumnOptions, tell
+from sbil.cli.columns import ColumnOptions, tell
 from sbil.cli.options import Folder, Printed, call
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def must_fit_together(command: Command) -> None:
 
     if (command.env is None) == (command.data is None):
         raise UserError("give --env NAME to play, or --data FILE to compare with recorded decisions (one of them).")
-    names = ("episodes", "seed") if command.data else ("training", "another", "schema", "exclude", *ROLES)
+    matching = ["training", "another", *(field.name for field in fields(ColumnOptions))]
+    names = ["episodes", "seed"] if command.data else matching
     idle = [name for name in names if getattr(command, name) not in (None, ())]
     idle += ["sampled"] if command.sampled and command.data else []
     if idle:

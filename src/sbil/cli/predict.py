@@ -12,7 +12,6 @@ from sbil.cli.options import Folder, Written, call
 
 if TYPE_CHECKING:
     from sbil.api.predict import Decisions
-    from sbil.policy import Policy
 
 EXAMPLES = (
     "sbil predict policy/ --data new.csv --out decisions.csv",
@@ -37,22 +36,16 @@ class Command(Written):
 
 def run(command: Command) -> None:
     """Read, decide, write, and count what is unfamiliar."""
-    from sbil.api.predict import must_be_a_table, predict
-    from sbil.policy import Policy
-    from sbil.policy.outputs import must_be_free
+    from sbil.api.predict import predict
 
-    must_be_a_table(command.out)
-    must_be_free(command.out, command.overwrite, (command.data,))
-    policy = Policy.load(command.policy)
-    made = call(predict, command, policy=policy, table=command.data)
-    made.save(command.out, command.overwrite)
+    made = call(predict, command, table=command.data)
     if command.json:
         print(json.dumps({"out": str(command.out), **made.as_json()}))
     else:
-        show(command, made, policy)
+        show(command, made)
 
 
-def show(command: Command, made: "Decisions", policy: "Policy") -> None:
+def show(command: Command, made: "Decisions") -> None:
     """Say what was written and how many states are unlike the training data."""
     from sbil.text import counted
 
@@ -69,5 +62,5 @@ def show(command: Command, made: "Decisions", policy: "Policy") -> None:
             f"{counted(strange, 'state')} ({strange / max(len(made.frame), 1):.1%}) {be} flagged as unfamiliar: an "
             f"energy above percentile {command.unfamiliar:g} of the training states"
         )
-    if not str(policy.provenance.get("algorithm", "")).startswith("edm"):
+    if not str(made.policy.provenance.get("algorithm", "")).startswith("edm"):
         print("note: only EDM trains the energy to be low at training states; for other policies it says little")

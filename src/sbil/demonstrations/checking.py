@@ -95,18 +95,21 @@ def check(source: Any, **columns: Unpack[Columns]) -> Check:
     Everything that `read` would refuse is listed and stops nothing here. A file that is no table, and the name of a
     column that is not there, are UserErrors here as well. The episodes named in `exclude` are not looked at.
     """
-    roles, schema = Roles.of(columns), columns.get("schema")
+    roles = Roles.of(columns)
     kind = "the demonstrations" if isinstance(source, Demonstrations) else "the data frame"
     name = str(source) if isinstance(source, str | Path) else kind
     loaded = source if isinstance(source, Demonstrations) else described_by_itself(source, roles)
     if loaded is not None:
         source, roles = _as_table(loaded, name)
-    with asked(source, {"task": "check", "roles": roles.as_json()}) as (_, result):
+    with asked(source, {"task": "check", "roles": asdict(roles)}) as (_, result):
         found = replace(Check.from_json(result["check"]), source=name)
-    words = ["sbil", "train", "edm", "--data", name]
-    if loaded is None:
-        words += _options(found, roles, schema if isinstance(schema, str | Path) else None)
-    return replace(found, command=shlex.join([*words, "--out", "policy/"]))
+    schema, exclude = (
+        [f"--{one}", str(file)] if isinstance(file := columns.get(one), str | Path) else []
+        for one in ("schema", "exclude")
+    )
+    options = _options(found, roles, schema) if loaded is None else []
+    words = ["sbil", "train", "edm", "--data", name, *options, "--out", "policy/", *exclude]
+    return replace(found, command=shlex.join(words))
 
 
 def _as_table(demonstrations: Demonstrations, name: str) -> tuple[Any, Roles]:
@@ -122,18 +125,18 @@ def _as_table(demonstrations: Demonstrations, name: str) -> tuple[Any, Roles]:
     return frame, Roles("(episode)", "(step)", "(action)", tuple(columns))  # names that no observation has
 
 
-def _options(found: Check, roles: Roles, file: str | Path | None) -> list[str]:
-    """The options of the training that follows; what a schema in a file says is not said again."""
+def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
+    """The options of the training that follows. `schema` names the file of one; what it says is not said again."""
     action = found.roles["action"] or "COLUMN"
     wanted: dict[str, Sequence[str | None]] = {role: [name] for role, name in {**found.roles, "action": action}.items()}
     known = _said(roles.schema) if roles.schema else {}
-    implied = known if file else {"missing": ["refuse"]}
+    implied = known if schema else {"missing": ["refuse"]}
     wanted["observations"] = [*roles.observations] or known.get("observations", [])
     wanted["categories"] = [column.name for column in found.having("category")]
     wanted["one-hot"] = [column.name for column in found.having("one-hot")]
     gaps = any(column.missing for column in found.having("observation"))
     wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
-    words = ["--schema", str(file)] if file else []
+    words = [*schema]
     for option, names in wanted.items():
         if any(names) and names != implied.get(option):
             words += [f"--{option}", *map(str, names)]

@@ -1,26 +1,12 @@
-"""Episodes that a person excludes, by their names in a file that `sbil view` saves."""
+"""The rows of a table without the episodes that a person excludes."""
 
-import csv
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from sbil.demonstrations.table import Batch
 from sbil.demonstrations.values import Levels, has_no_text
 from sbil.errors import UserError
-
-
-def listed_in(path: str | Path) -> list[str]:
-    """Return the first cell of each line of a file. The first line may be the name of the column."""
-    try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            return [row[0].strip() for row in csv.reader(file) if row and row[0].strip()]
-    except OSError as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise UserError(f"--exclude {path}: {why}; name a file with one episode per line.") from None
-    except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"--exclude {path}: is not text; name a file with one episode per line.") from None
 
 
 def without(

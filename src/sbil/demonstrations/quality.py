@@ -10,11 +10,16 @@ import numpy as np
 
 from sbil.demonstrations.checking import SMALL, Check, ColumnFacts
 from sbil.demonstrations.columns import Gathered
-from sbil.demonstrations.problems import Problem
+from sbil.demonstrations.problems import Problem, Severity
 from sbil.demonstrations.roles import END, consequence
 from sbil.demonstrations.survey import Survey
 
 OBSERVED = ("observation", "category", "one-hot")
+WANTED: dict[str, tuple[Severity, str]] = {  # roles: how bad it is without one, and what it is for
+    "action": ("stops", ""),
+    "episode": ("harms", ", which says which rows belong together"),
+    "time": ("note", ", which orders the rows of an episode"),
+}
 
 
 class Look(NamedTuple):
@@ -35,30 +40,21 @@ class Look(NamedTuple):
         return None if self.read is None or name not in self.read.codes else self.read.codes[name].all()
 
 
-def no_action(look: Look) -> Iterator[Problem]:
-    """No column is the action."""
-    if not look.roles["action"]:
-        yield Problem("no action", "stops", "no column looks like the action", "name its column with --action")
-
-
-def no_episode(look: Look) -> Iterator[Problem]:
-    """No column says which rows belong together."""
-    if not look.roles["episode"]:
-        message = "no column looks like the episode, which says which rows belong together"
-        yield Problem("no episode", "harms", message, "name its column with --episode")
-
-
-def no_time(look: Look) -> Iterator[Problem]:
-    """No column orders the rows of an episode."""
-    if look.roles["episode"] and not look.roles["time"]:
-        message = "no column looks like the time, which orders the rows of an episode"
-        yield Problem("no time", "note", message, "name its column with --time, if there is one")
+def roles_without_column(look: Look) -> Iterator[Problem]:
+    """No column is the action, says which rows belong together, or orders the rows of an episode."""
+    for role, (severity, meaning) in WANTED.items():
+        if not look.roles[role] and (role != "time" or look.roles["episode"]):
+            remedy = f"name its column as {role} (--{role})" + (", if there is one" if role == "time" else "")
+            yield Problem(f"no {role}", severity, f"no column looks like the {role}{meaning}", remedy)
 
 
 def guessed_roles(look: Look) -> Iterator[Problem]:
     """Roles that nobody gave."""
     for role in look.found.guessed:
-        message, remedy = f"taken as the column {role} by its name", f"name the right column with --{role} if it is not"
+        message, remedy = (
+            f"taken as the column {role} by its name",
+            f"if it is not, give the right one as {role} (--{role})",
+        )
         yield Problem(f"guessed {role}", "note", message, remedy, look.roles[role])
 
 
@@ -145,7 +141,7 @@ def identifiers(look: Look) -> Iterator[Problem]:
     """Columns that name the episode, the patient or the row."""
     for column in look.found.columns:
         if column.role in OBSERVED and column.type != "number" and _identifies(column, look):
-            remedy = "leave it out of the observations (--observations), or give it as --group"
+            remedy = "leave it out of the observations (--observations), or give it as group (--group)"
             yield Problem("identifier", "harms", "looks like an identifier", remedy, column.name)
 
 
@@ -190,15 +186,15 @@ def left_out(look: Look) -> Iterator[Problem]:
         if column.role != "left out" or column.missing == look.found.rows:
             continue
         if what := consequence(column.name):
-            end = "give it as --terminal or --truncated, or " if what == END else ""
-            message, remedy = f"looks like {what}: left out", f"{end}name it with --observations to use it"
-            yield Problem("left out", "note", message, remedy, column.name)
+            end = "give it as terminal or truncated (--terminal, --truncated), or " if what == END else ""
+            remedy = f"{end}name it in observations (--observations) to use it"
+            yield Problem("left out", "note", f"looks like {what}: left out", remedy, column.name)
         elif column.type == "text":
-            remedy = "observe it with --categories or --one-hot, if it matters"
+            remedy = "if it matters, name it in categories or one_hot (--categories, --one-hot)"
             yield Problem("text left out", "note", "text: left out", remedy, column.name)
 
 
 RULES = (
-    *(no_action, no_episode, no_time, guessed_roles, one_action, rare_actions, single_rows, out_of_order, copies),
+    *(roles_without_column, guessed_roles, one_action, rare_actions, single_rows, out_of_order, copies),
     *(sentinels, coarse, identifiers, constant, left_out),
 )

@@ -126,7 +126,7 @@ def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, An
     try:
         if request["task"] == "observe":
             return rows.states(table, Schema.from_json(request["schema"]), folder)
-        roles = Roles.from_json(request["roles"])
+        roles = Roles.of(request["roles"])
         if request["task"] == "read":
             return rows.demonstrations(table, roles, folder)
         return {"check": asdict(looking.look(table, roles, folder))}

@@ -4,7 +4,7 @@ The reader process parses tables and leaves plain arrays in a temporary folder. 
 folder is removed at once, so that a large table takes little memory and leaves nothing behind.
 """
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
@@ -50,19 +50,19 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
         gaps in later tables.
     schema: all of this, from a file or from an earlier table; arguments that are given beside it win. Only the levels
         and actions that it lists are allowed.
-    exclude: the names of episodes to leave out; their rows are not checked.
+    exclude: the names of episodes to leave out, or a file with one per line, as the page of `sbil.view` saves it; their
+        rows are not checked.
     """
     roles = Roles.of(columns)
     if loaded := described_by_itself(source, roles):
         return loaded
-    with asked(source, {"task": "read", "roles": roles.as_json()}) as (folder, result):
+    with asked(source, {"task": "read", "roles": asdict(roles)}) as (folder, result):
         return _assembled(folder, result)
 
 
 def read_observations(source: Any, schema: Schema | str | Path) -> States:
     """Read the states that a policy decides on: the columns of its schema, in any order, with or without actions."""
-    chosen = Schema.load(schema) if isinstance(schema, str | Path) else schema
-    with asked(source, {"task": "observe", "schema": chosen.as_json()}) as (folder, result):
+    with asked(source, {"task": "observe", "schema": asdict(Schema.of(schema))}) as (folder, result):
         texts = {role: _texts(folder, role, names) for role, names in result["texts"].items()}
         kept = np.load(folder / "kept.npy")
         seen, dropped = _mapped(folder / result["observations"]), result["rows in file"] - len(kept)

@@ -1,9 +1,10 @@
 """The roles that a person gives to columns. With the columns of a table they become a schema."""
 
+import csv
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -12,7 +13,7 @@ from sbil.errors import UserError, unknown
 
 END = "the end of an episode"
 SHOWN = 20  # names of columns in a message
-LISTS = ("observations", "categories", "one_hot", "exclude")
+LISTS = ("observations", "categories", "one_hot")
 
 
 class Columns(TypedDict, total=False):
@@ -29,8 +30,8 @@ class Columns(TypedDict, total=False):
     one_hot: Sequence[str]
     units: Mapping[str, str] | None
     missing: Missing | None
-    schema: Schema | str | Path | None
-    exclude: Sequence[str]
+    schema: Schema | Mapping[str, Any] | str | Path | None
+    exclude: Sequence[str] | str | Path
 
 
 @dataclass(frozen=True)
@@ -59,19 +60,10 @@ class Roles:
                 raise unknown("name in columns", name, Columns.__annotations__)
             if name in LISTS and isinstance(value, str):
                 raise UserError(f"{name} is a list. Got the text '{value}'; write ['{value}'].")
-        schema = columns.get("schema")
-        lists: dict[str, Any] = {name: tuple(columns.get(name, ())) for name in LISTS}
-        schema = Schema.load(schema) if isinstance(schema, str | Path) else schema
-        return cls(**{**columns, **lists, "units": dict(columns.get("units") or {}), "schema": schema})
-
-    def as_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return {**asdict(self), "schema": self.schema and self.schema.as_json()}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Roles":
-        """From plain values written by `as_json`."""
-        return cls.of({**content, "schema": content["schema"] and Schema.from_json(content["schema"])})
+        given: dict[str, Any] = {**columns, **{name: tuple(columns.get(name, ())) for name in LISTS}}
+        given["units"] = dict(columns.get("units") or {})
+        given["schema"] = Schema.of(columns["schema"]) if columns.get("schema") else None
+        return cls(**{**given, "exclude": _excluded(columns.get("exclude"))})
 
     def said(self, role: str) -> str | None:
         """The column of a role, as the person said or as the schema says."""
@@ -126,6 +118,20 @@ class Roles:
     def _column(self, column: Column, kind: Kind | None) -> Column:
         changed = replace(column, unit=self.units.get(column.name, column.unit))
         return replace(changed, kind=kind, fill=None) if kind else changed
+
+
+def _excluded(given: Sequence[str] | str | Path | None) -> tuple[str, ...]:
+    """The names of episodes; of a file the first cell of each line. The first may be the name of the column."""
+    if not isinstance(given, str | Path):
+        return tuple(given or ())
+    try:
+        with Path(given).open(encoding="utf-8-sig", newline="") as file:
+            return tuple(row[0].strip() for row in csv.reader(file) if row and row[0].strip())
+    except OSError as error:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise UserError(f"exclude (--exclude) {given}: {why}; name a file with one episode per line.") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise UserError(f"exclude (--exclude) {given}: is not text; name a file with one episode per line.") from None
 
 
 def _free(names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> set[str]:

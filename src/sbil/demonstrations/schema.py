@@ -117,6 +117,13 @@ class Schema:
         return cls(**{**content, "columns": columns, "actions": _words(content.get("actions", []), "actions")})
 
     @classmethod
+    def of(cls, given: "Schema | Mapping[str, Any] | str | Path") -> "Schema":
+        """Return a schema that is given as it is, as plain values or as a file."""
+        if isinstance(given, str | Path):
+            return cls.load(given)
+        return cls.from_json(given) if isinstance(given, Mapping) else given
+
+    @classmethod
     def load(cls, path: str | Path) -> "Schema":
         """Read a schema file."""
         try:
