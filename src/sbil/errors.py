@@ -2,7 +2,8 @@
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
@@ -48,6 +49,24 @@ def share(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
         raise UserError(f"{name} must be a number between 0 and 1. Got {value!r}.")
     return float(value)
+
+
+@contextmanager
+def named(path: object, damaged: str = "") -> Iterator[None]:
+    """Begin the errors of a block with the path of what it reads.
+
+    damaged: what errors of other kinds mean, "not a readable file"; without it, they are not mistakes of the user.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:
+        if isinstance(error, OSError) and (error.strerror or not damaged):
+            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+        if not damaged:
+            raise
+        raise UserError(f"{path}: {damaged}; damaged or incomplete ({type(error).__name__}).") from None
 
 
 def program(name: str, main: Callable[[], None]) -> None:

@@ -1,10 +1,11 @@
 """Write files so that a reader sees the whole old file or the whole new one."""
 
 import glob
+import json
 import os
 import platform
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,16 +21,15 @@ def write_bytes(path: Path, content: bytes, private: bool = False) -> None:
     """
     path = Path(path)
     _make_parent(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent)
+    temporary, mode = _temporary(path), 0o600 if private else 0o666
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o600 if private else 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
@@ -37,6 +37,28 @@ def write_bytes(path: Path, content: bytes, private: bool = False) -> None:
 def write_text(path: Path, content: str) -> None:
     """`write_bytes` for text, in UTF-8."""
     write_bytes(path, content.encode())
+
+
+def json_object(content: str | bytes, what: str, whole: str, finite: bool = True) -> dict[str, Any]:
+    """Return the JSON object in a file that others may have written.
+
+    what, whole: what is read, and what it is a part of, for messages. finite: refuse NaN and infinity.
+    """
+    try:
+        found = json.loads(content, object_pairs_hook=_unique)
+        json.dumps(found, ensure_ascii=False, allow_nan=not finite).encode()  # half a character is JSON but not text
+    except (ValueError, RecursionError):
+        raise UserError(f"{what} is not readable JSON; {whole} is damaged.") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{what} is not a JSON object; {whole} is damaged.")
+    return found
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a key is given twice")
+    return entries
 
 
 def as_path(name: str, value: Any) -> Path:
@@ -50,8 +72,9 @@ def probe(folder: Path) -> None:
     """Raise now, and not after hours of work, if a folder cannot be written to."""
     try:
         _make_parent(folder / "file")
-        with tempfile.NamedTemporaryFile(prefix=f".probe.{_writer()}.", suffix=".tmp", dir=folder):
-            pass
+        temporary = _temporary(folder / "probe")
+        temporary.touch()
+        temporary.unlink()
     except FileNotFoundError:  # in a folder of the system, such as /proc
         raise UserError(f"no file can be written to {folder}; choose another folder.") from None
 
@@ -92,9 +115,9 @@ def new_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; name a folder to write.")
     _make_parent(path)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.{_writer()}.", suffix=".tmp", dir=path.parent))
+    temporary = _temporary(path)
+    temporary.mkdir()
     try:
-        temporary.chmod(0o777 & ~_umask())
         yield temporary
         if path.exists():
             aside = temporary.with_suffix(".old")
@@ -134,8 +157,9 @@ def _make_parent(path: Path) -> None:
         raise UserError(f"{path.parent} is not a folder; choose another place for {path.name}.") from None
 
 
-def _writer() -> str:
-    return f"{os.getpid()}@{_machine()}"
+def _temporary(path: Path) -> Path:
+    """A new hidden name beside a path, which says who writes there."""
+    return path.with_name(f".{path.name}.{os.getpid()}@{_machine()}.{secrets.token_hex(4)}.tmp")
 
 
 def _machine() -> str:
@@ -148,12 +172,6 @@ def _alive(process: int) -> bool:
     except OSError as error:
         return not isinstance(error, ProcessLookupError)
     return True
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _sync_folder(folder: Path) -> None:

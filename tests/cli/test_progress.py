@@ -8,8 +8,8 @@ from rich.console import Console
 
 from cells import cell_of
 from sbil.cli import progress
-from sbil.cli.grids import WIDE, roomy
 from sbil.cli.progress import Board, duration, say
+from sbil.cli.tables import WIDE, roomy
 from sbil.experiments import Cell, Result
 from sbil.training import Report
 

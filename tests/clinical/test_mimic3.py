@@ -719,11 +719,11 @@ def test_small_counts_are_not_printed(hospital, tmp_path, capsys):
 
     a_stay_of_four_days(hospital)
     source = hospital.write(tmp_path / "source")
-    run(Mimic3(source, tmp_path / "demos.parquet", accept_incomplete=True))
+    run(Mimic3(source=source, out=tmp_path / "demos.parquet", accept_incomplete=True))
     printed = capsys.readouterr()
     assert "action of the day: none < 10, antibiotics 0, ventilation < 10, both < 10" in printed.out
     assert "CHARTEVENTS: 16 rows" in printed.err
-    run(Mimic3(source, tmp_path / "again.parquet", accept_incomplete=True, json=True))
+    run(Mimic3(source=source, out=tmp_path / "again.parquet", accept_incomplete=True, json=True))
     assert json.loads(capsys.readouterr().out)["days"]["kept"] == 5
 
 
@@ -737,7 +737,7 @@ def test_no_text_of_the_tables_is_written_or_printed(hospital, tmp_path, capsys)
         hospital.drug(1, "2150-01-01", "2150-01-01", f"Vancomycin {word}", "IV" if number % 2 else word)
         hospital.spell(1, "2150-01-01 11:00:00", "2150-01-01 12:00:00", status=word)
     source = hospital.write(tmp_path / "source")
-    run(Mimic3(source, tmp_path / "out" / "demos.parquet", accept_incomplete=True))
+    run(Mimic3(source=source, out=tmp_path / "out" / "demos.parquet", accept_incomplete=True))
     printed = capsys.readouterr()
     written = [path.read_bytes() for path in (tmp_path / "out").iterdir()]
     rows = pl.read_parquet(tmp_path / "out" / "demos.parquet").write_csv().encode()

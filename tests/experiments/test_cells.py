@@ -259,7 +259,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_the_work(tmp_path, m
     def refused(*args, **kwargs):
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr("sbil.files.tempfile.NamedTemporaryFile", refused)
+    monkeypatch.setattr("sbil.files._temporary", refused)
     monkeypatch.setattr("sbil.experiments.run.run_cells", lambda *_: pytest.fail("work was begun"))
     with pytest.raises(PermissionError):
         list(run_grid([TINY], Store(tmp_path)))

@@ -65,8 +65,7 @@ def demonstrate(
     if out is not None:
         must_be_free(as_path("out", out), flag("overwrite", overwrite))
         must_be_npz(out)
-    if isinstance(environment, str):
-        environment = environments.get(environment)
+    environment = environments.get(environment)
     if policy is not None and demonstrator is not None:
         raise UserError("policy and demonstrator (--policy, --demonstrator) both say who plays; give one of them.")
     if mode not in (None, *MODES):

@@ -57,6 +57,15 @@ class LiveReturns:
         ends = {"min": float(self.returns.min()), "max": float(self.returns.max())}
         return {**facts, "episodes": len(self.returns), "mean": self.mean, **ends}
 
+    def __str__(self) -> str:
+        told = (
+            f"{self.environment}: mean return {self.mean:.2f} [{self.low:.2f}, {self.high:.2f}] over "
+            f"{counted(len(self.returns), 'episode')} (min {self.returns.min():g}, max {self.returns.max():g})"
+        )
+        if self.scaled is None:
+            return f"{told}; not scaled, because no demonstrator was measured there"
+        return f"{told}; scaled {self.scaled:.3f} (0: random network, 1: {self.demonstrator} demonstrator)"
+
 
 @dataclass(frozen=True, eq=False)
 class MatchedDecisions:
@@ -186,8 +195,7 @@ def evaluate_live(
 
     sampled: draw actions from the policy; otherwise the most probable action is taken.
     """
-    if isinstance(environment, str):
-        environment = environments.get(environment)
+    environment = environments.get(environment)
     seed, sampled = whole("seed", seed), flag("sampled", sampled)
     environments.must_fit(environment, policy.spec)
     key = named("sbil evaluate", environment.name, seed)

@@ -13,12 +13,13 @@ from sbil.algorithms import restored
 from sbil.api.evaluate import as_trained_on
 from sbil.api.splitting import Parts, Split
 from sbil.demonstrations import Demonstrations
-from sbil.errors import UserError
+from sbil.errors import UserError, named
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import must_match, observed
 from sbil.fitting import Diverged, Recipe, Watch, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.folder import pieces
+from sbil.text import counted
 from sbil.version import __version__
 
 NEEDED: dict[str, tuple[Any, int | None]] = {  # what a policy must record: the type, and the smallest value
@@ -63,6 +64,18 @@ class Verification:
         facts = {name: value for name, value in vars(self).items() if name != "training"}
         return {"same": self.same, **facts, "differs": list(self.differs)}
 
+    def __str__(self) -> str:
+        episodes = counted(len(self.training), self.training.words[0])
+        learned = f"trained again from {episodes}, {counted(self.decisions, 'decision')}, as the policy was"
+        if self.same:
+            return f"{learned}: the same policy, byte for byte"
+        others = ", ".join(f"{name} was {then}, is {now}" for name, (then, now) in self.changed.items())
+        return (
+            f"{learned}: these parts differ: {', '.join(self.differs)}; the preferred action differs at "
+            f"{self.other_choices:,} of these decisions, and probabilities differ by at most "
+            f"{self.largest_difference:.1g} ({others or 'the folder names this version and kind of device'})"
+        )
+
 
 def verify(
     policy: Policy | str | Path, data: Any, *, columns: Mapping[str, Any] | None = None, watch: Watch | None = None
@@ -106,10 +119,8 @@ def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> 
     everything = as_trained_on(_without_means(policy), data, columns)
     must_match(policy, everything)
     whole, part = fingerprint(everything), facts.get("sha256")
-    try:
+    with named(name):
         split = Split.recorded(facts)
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from None
     shown = data if isinstance(data, str | Path) else "this"
     if whole != facts.get("sha256_of_all", part):
         raise UserError(

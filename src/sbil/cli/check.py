@@ -40,7 +40,7 @@ def show(found: "Check") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from sbil.cli.grids import roomy, show_grid
+    from sbil.cli.tables import roomy, show_grid
 
     print(f"{found.source}: {found.rows:,} rows, {len(found.columns)} columns ({found.description})")
     heads = ("column", "role", "type", "missing", "distinct", "min", "mean", "max", "levels")

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from sbil.cli.options import Written, call
+
 EXAMPLES = (
     "sbil clinical mimic3 --source mimic-iii-1.4/ --actions 4 --out demos.parquet",
     "sbil clinical mimic3 --source mimic-iii-1.4/ --actions 2 --work kept/ --out ventilation.parquet",
@@ -18,14 +20,20 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Mimic3:
+@dataclass(frozen=True, kw_only=True)
+class Extraction(Written):
+    """What both kinds of data have."""
+
+    out: Path
+    """The table to write (Parquet); its schema and the flow chart are written beside it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mimic3(Extraction):
     """MIMIC-III v1.4 as its official CSV or CSV.GZ files: one decision per day of an ICU stay (docs/clinical.md)."""
 
     source: Path
     """The folder with the files."""
-    out: Path
-    """The table to write (Parquet); its schema and the flow chart are written beside it."""
     actions: Literal[2, 4] = 4
     """4: none, antibiotics, ventilation or both. 2: ventilation or not."""
     state: Literal["today", "before"] = "today"
@@ -38,28 +46,18 @@ class Mimic3:
     """Processor cores to use (default: all)."""
     accept_incomplete: bool = False
     """Continue if a table does not have the official number of rows."""
-    overwrite: bool = False
-    """Replace the files if they exist."""
-    json: bool = False
-    """Print the flow chart as JSON."""
 
 
-@dataclass(frozen=True)
-class PhysioNet2012:
+@dataclass(frozen=True, kw_only=True)
+class PhysioNet2012(Extraction):
     """The PhysioNet/CinC Challenge 2012: one decision on ventilation per window of hours (docs/clinical.md)."""
 
     source: tuple[Path, ...]
     """Archives of records (set-a.tar.gz), or folders of them."""
-    out: Path
-    """The table to write (Parquet); its schema and the flow chart are written beside it."""
     window_hours: int = 4
     """Hours of a window; the number must divide 48."""
     with_previous: bool = False
     """Show the action of the window before as part of the state."""
-    overwrite: bool = False
-    """Replace the files if they exist."""
-    json: bool = False
-    """Print the flow chart as JSON."""
 
 
 Command = (
@@ -101,16 +99,7 @@ def _mimic3(command: Mimic3) -> Any:
     from sbil.clinical.mimic3.extraction import extract
 
     with reading() as progress:
-        return extract(
-            *(command.source, command.actions, command.out),
-            state=command.state,
-            work=command.work,
-            memory=command.memory,
-            threads=command.threads,
-            accept_incomplete=command.accept_incomplete,
-            overwrite=command.overwrite,
-            progress=progress,
-        )
+        return call(extract, command, progress=progress)
 
 
 def _physionet2012(command: PhysioNet2012) -> Any:
@@ -118,11 +107,4 @@ def _physionet2012(command: PhysioNet2012) -> Any:
     from sbil.clinical.physionet2012 import extract
 
     with bar(1, "reading") as advance:
-        return extract(
-            command.source,
-            command.out,
-            window_hours=command.window_hours,
-            with_previous=command.with_previous,
-            overwrite=command.overwrite,
-            progress=lambda stays: advance(0, f"{stays:,} stays"),
-        )
+        return call(extract, command, sources=command.source, progress=lambda stays: advance(0, f"{stays:,} stays"))

@@ -35,7 +35,7 @@ def run(command: Command) -> None:
     """Cross-validate and print."""
     from sbil.api.compare import compare
     from sbil.cli.progress import bar
-    from sbil.cli.scores import show_methods
+    from sbil.cli.tables import show_methods
     from sbil.errors import UserError
     from sbil.evaluation.decided import resampled
     from sbil.text import counted, over

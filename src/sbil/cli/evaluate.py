@@ -8,7 +8,7 @@ from sbil.cli.columns import ColumnOptions, tell
 from sbil.cli.options import Folder, Printed, call
 
 if TYPE_CHECKING:
-    from sbil.api.evaluate import LiveReturns, MatchedDecisions
+    from sbil.api.evaluate import MatchedDecisions
 
 EXAMPLES = (
     "sbil evaluate policy/ --env CartPole-v1 --episodes 300",
@@ -51,7 +51,7 @@ def run(command: Command) -> None:
     if command.env:
         episodes, seed = EPISODES if command.episodes is None else command.episodes, command.seed or 0
         live = evaluate_live(policy, command.env, episodes=episodes, seed=seed, sampled=command.sampled)
-        print(json.dumps(live.as_json()) if command.json else in_words(live))
+        print(json.dumps(live.as_json()) if command.json else live)
         return
     result = call(evaluate_decisions, command, policy=policy)
     if command.json:
@@ -75,22 +75,9 @@ def must_fit_together(command: Command) -> None:
         raise UserError(f"{option} has no effect with {here}; leave it out.")
 
 
-def in_words(result: "LiveReturns") -> str:
-    """The returns in one line."""
-    from sbil.text import counted
-
-    told = (
-        f"{result.environment}: mean return {result.mean:.2f} [{result.low:.2f}, {result.high:.2f}] over "
-        f"{counted(len(result.returns), 'episode')} (min {result.returns.min():g}, max {result.returns.max():g})"
-    )
-    if result.scaled is None:
-        return f"{told}; not scaled, because no demonstrator was measured there"
-    return f"{told}; scaled {result.scaled:.3f} (0: random network, 1: {result.demonstrator} demonstrator)"
-
-
 def show(result: "MatchedDecisions", trained: bool) -> None:
     """The notes, the agreement in a line, and the tables; trained: whether the training data were given."""
-    from sbil.cli import scores
+    from sbil.cli import tables
     from sbil.evaluation.decided import resampled
     from sbil.text import counted, over
 
@@ -98,12 +85,12 @@ def show(result: "MatchedDecisions", trained: bool) -> None:
     tell(data.observation_names, data.provenance)
     for note in result.notes:
         print(f"note: {note}")
-    print(scores.agreement_in_words(result.agreement, "recorded decision"))
+    print(tables.agreement_in_words(result.agreement, "recorded decision"))
     intervals = over(resampled(data))
-    scores.show_methods(result.compared, f"{counted(len(data), data.words[0])} [{intervals}]")
-    scores.show_actions(result.decided, data.action_names)
+    tables.show_methods(result.compared, f"{counted(len(data), data.words[0])} [{intervals}]")
+    tables.show_actions(result.decided, data.action_names)
     if result.familiarity:
-        scores.show_familiarity(result.familiarity)
+        tables.show_familiarity(result.familiarity)
     if not trained:
         print(
             "give --training TABLE to compare with BC, the previous action and the distance to the nearest training "

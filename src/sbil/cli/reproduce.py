@@ -260,7 +260,7 @@ def print_results(results: "Sequence[Result]") -> None:
     """The table with intervals, and the paired differences from BC."""
     from rich.console import Console
 
-    from sbil.cli.grids import roomy
+    from sbil.cli.tables import roomy
     from sbil.reports import tables
     from sbil.reports.cells import setting_of
 

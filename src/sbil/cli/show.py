@@ -30,7 +30,7 @@ def run(command: Command) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from sbil.cli.grids import roomy
+    from sbil.cli.tables import roomy
 
     grid = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, value in facts(policy, description).items():

@@ -85,7 +85,7 @@ def run(command: Command) -> None:
 
 def show(command: Command, report: "TrainingReport") -> None:
     """Say what was written, what was chosen and how well it agrees."""
-    from sbil.cli.scores import agreement_in_words, show_methods
+    from sbil.cli.tables import agreement_in_words, show_methods
     from sbil.evaluation.decided import resampled
     from sbil.text import counted, over
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sbil.errors import UserError
+from sbil.errors import UserError, named
 
 LARGEST_RECORD = 1 << 22  # bytes; real records have about ten thousand
 LARGEST_ARCHIVE = 1 << 30  # bytes unpacked; real archives have about fifty million
@@ -28,11 +28,8 @@ def digest(source: Path) -> str:
     paths = _among(source) if source.is_dir() else [source]
     found = []
     for path in paths:
-        try:
-            with path.open("rb") as file:
-                found.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+        with named(path), path.open("rb") as file:
+            found.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
     return hashlib.sha256(json.dumps(found).encode()).hexdigest() if source.is_dir() else found[0][1]
 
 
@@ -49,7 +46,7 @@ def _number(name: str) -> int | None:
 
 def _among(folder: Path) -> list[Path]:
     """The records in a folder."""
-    try:
+    with named(folder):
         return [
             path
             for path in sorted(folder.iterdir())
@@ -58,18 +55,15 @@ def _among(folder: Path) -> list[Path]:
             and path.is_file()
             and path.stat().st_size <= LARGEST_RECORD
         ]
-    except OSError as error:
-        raise UserError(f"{folder}: cannot be read ({error.strerror or error}).") from None
 
 
 def _in_folder(folder: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
     paths = _among(folder)
     counts["files that are no records"] += sum(1 for _ in folder.iterdir()) - len(paths)
     for path in paths:
-        try:
-            yield int(path.stem), path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+        with named(path):
+            content = path.read_bytes()
+        yield int(path.stem), content
 
 
 class _Limited(gzip.GzipFile):
@@ -84,21 +78,18 @@ class _Limited(gzip.GzipFile):
 
 def _in_archive(path: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
     """Read one member after the other; skip links, devices and other names than those of records."""
-    try:
-        with _Limited(path, "rb") as file, tarfile.open(fileobj=file, mode="r|") as archive:
-            for member in archive:
-                number = _number(Path(member.name).name)
-                plain = member.isreg() and not member.issparse() and member.size <= LARGEST_RECORD
-                content = archive.extractfile(member) if number is not None and plain else None
-                if number is None or content is None:
-                    counts["files that are no records"] += not member.isdir()
-                    continue
-                yield number, content.read()
-            while file.read(1 << 20):  # the checksum of gzip is at the end
-                pass
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError):
-        raise UserError(f"{path}: not a complete tar.gz archive; copy it again.") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    with named(path):
+        try:
+            with _Limited(path, "rb") as file, tarfile.open(fileobj=file, mode="r|") as archive:
+                for member in archive:
+                    number = _number(Path(member.name).name)
+                    plain = member.isreg() and not member.issparse() and member.size <= LARGEST_RECORD
+                    content = archive.extractfile(member) if number is not None and plain else None
+                    if number is None or content is None:
+                        counts["files that are no records"] += not member.isdir()
+                        continue
+                    yield number, content.read()
+                while file.read(1 << 20):  # the checksum of gzip is at the end
+                    pass
+        except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError):
+            raise UserError("not a complete tar.gz archive; copy it again.") from None

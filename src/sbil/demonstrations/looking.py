@@ -10,11 +10,10 @@ import numpy as np
 from sbil.demonstrations import quality, rules
 from sbil.demonstrations.checking import SMALL, Check, ColumnFacts, EpisodeFacts
 from sbil.demonstrations.columns import Gathered
-from sbil.demonstrations.excluding import without
 from sbil.demonstrations.guessing import guess
 from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.roles import Roles, require
-from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered
+from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, without
 from sbil.demonstrations.schema import ROLES, Schema
 from sbil.demonstrations.survey import READ_AS_NAMES, Survey
 from sbil.demonstrations.table import Table

@@ -4,7 +4,7 @@ Rows that come grouped by episode and in order stay where they are. Only other r
 gaps to fill, are written once more.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,7 +14,6 @@ import numpy as np
 
 from sbil.demonstrations import rules, values
 from sbil.demonstrations.columns import Gathered, numeric_columns
-from sbil.demonstrations.excluding import without
 from sbil.demonstrations.problems import Problems
 from sbil.demonstrations.roles import Roles, require
 from sbil.demonstrations.schema import Column, Schema
@@ -87,6 +86,38 @@ def _begins(rank: np.ndarray) -> np.ndarray:
     return np.append(0, np.flatnonzero(rank[1:] != rank[:-1]) + 1)
 
 
+def without(
+    batches: Iterator[Batch], episode: str | None, names: Sequence[str], gone: dict[str, int] | None = None
+) -> Iterator[Batch]:
+    """Yield the batches without the rows of these episodes. Refuse, at the end, episodes that the table does not have.
+
+    gone: receives the counts of rows that were left out.
+    """
+    if not names:
+        yield from batches
+        return
+    if episode is None:
+        raise UserError("episodes are excluded by name, and these data have none; name their column (--episode).")
+    unwanted = {*names[1:]} if names[0] == episode else {*names}
+    levels, left, rows = values.Levels(episode), 0, 0
+    for batch in batches:
+        if values.has_no_text(batch.frame[episode]):
+            raise UserError(f"column '{episode}': holds lists, objects or durations; save plain values.")
+        codes = levels.codes(batch.frame[episode], batch.decimal)
+        keep = ~np.isin(codes, [number for name, number in levels.index.items() if name in unwanted])
+        left, rows = left + int(keep.sum()), rows + len(keep)
+        if keep.any():
+            yield batch._replace(frame=batch.frame.filter(keep), rows=batch.rows[keep])
+    strangers = sorted(unwanted - levels.index.keys())
+    if strangers:
+        example = f"for example '{strangers[0][:60]}'; correct the list"
+        raise UserError(f"{len(strangers)} of the episodes to exclude are not in the data, {example}.")
+    if not left:
+        raise UserError("every episode is excluded; none is left.")
+    if gone is not None:
+        gone |= {"excluded episodes": len(unwanted), "excluded rows": rows - left}
+
+
 def begin(table: Table) -> tuple[Batch, Iterator[Batch]]:
     """The first batch, and all of them; a table without rows is refused."""
     batches = table.batches()
@@ -153,10 +184,10 @@ def learned(read: Gathered, schema: Schema) -> Schema:
 
     def completed(column: Column) -> Column:
         if column.kind != "number":
-            return replace(column, levels=column.levels or tuple(read.levels[column.name].in_order()))
+            return replace(column, levels=column.levels or tuple(values.in_order(read.levels[column.name].index)))
         return column if column.fill is not None else replace(column, fill=float(read.means[places[column.name]]))
 
-    actions = schema.actions or tuple(read.levels[schema.action].in_order())
+    actions = schema.actions or tuple(values.in_order(read.levels[schema.action].index))
     return replace(schema, actions=actions, columns=tuple(map(completed, schema.columns)))
 
 

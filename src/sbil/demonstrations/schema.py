@@ -5,14 +5,14 @@ them. It turns later tables into the same numbers in the same order. It is writt
 (`--schema`), and inside policy.json.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sbil.errors import UserError, unknown
+from sbil.errors import UserError, named, unknown
+from sbil.files import json_object
 
 Kind = Literal["number", "category", "one-hot"]
 Missing = Literal["refuse", "mean", "last", "drop"]
@@ -126,16 +126,8 @@ class Schema:
     @classmethod
     def load(cls, path: str | Path) -> "Schema":
         """Read a schema file."""
-        try:
-            content = json.loads(Path(path).read_bytes())
-            json.dumps(content, ensure_ascii=False).encode()  # half a character is valid JSON but not text
-            return cls.from_json(content)
-        except OSError as error:
-            raise UserError(f"{path}: the schema cannot be read ({error.strerror or error}).") from None
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-        except (ValueError, RecursionError):
-            raise UserError(f"{path}: the schema is not readable JSON.") from None
+        with named(path):
+            return cls.from_json(json_object(Path(path).read_bytes(), "the schema", "the file", finite=False))
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

@@ -146,10 +146,6 @@ class Levels:
         """By number."""
         return list(self.index)
 
-    def in_order(self) -> list[str]:
-        """Return the names in order: numbers by size, other names by the alphabet."""
-        return in_order(self.index)
-
     def ranks(self, levels: Sequence[str]) -> np.ndarray:
         """[names] the place of each name in `levels`, or -1 without one."""
         place = {name: rank for rank, name in enumerate(levels)}

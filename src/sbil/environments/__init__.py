@@ -31,8 +31,10 @@ def known() -> "dict[str, JaxEnvironment | HostEnvironment]":
     return {environment.name: environment for environment in found}
 
 
-def get(name: str) -> "JaxEnvironment | HostEnvironment":
-    """The environment called `name`: a known one, or one that is registered with gymnasium."""
+def get(name: "str | JaxEnvironment | HostEnvironment") -> "JaxEnvironment | HostEnvironment":
+    """The environment called `name`: a known one, or one that is registered with gymnasium. An environment is kept."""
+    if not isinstance(name, str):
+        return name
     if name in known():
         return known()[name]
     from sbil.environments.registered import from_gymnasium, registry

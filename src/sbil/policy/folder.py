@@ -19,7 +19,7 @@ import safetensors.numpy
 from sbil import files
 from sbil.dataset import Standardisation
 from sbil.demonstrations import Schema
-from sbil.errors import UserError
+from sbil.errors import UserError, named
 from sbil.networks import ACTIVATIONS, MLP, ConvNet, Dense, Kernel, Network, seen
 from sbil.policy.policy import Policy
 
@@ -102,12 +102,8 @@ def load(path: Path) -> Policy:
     """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
     if not path.is_dir():
         raise UserError(f"{path}: there is no such policy folder.")
-    try:
+    with named(path):
         return _load(path)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
 def _architecture(network: Network) -> dict[str, Any]:
@@ -201,10 +197,8 @@ def _schema(description: dict[str, Any]) -> Schema | None:
     """Return the schema; it must give exactly the names of the policy."""
     if description["schema"] is None:
         return None
-    try:
+    with named(DESCRIPTION):
         schema = Schema.from_json(description["schema"])
-    except UserError as error:
-        raise UserError(f"{DESCRIPTION}: {error}") from None
     names = list(schema.observation_names), list(schema.actions)
     if names != (description["observation_names"], description["action_names"]):
         raise UserError(f"{DESCRIPTION}: the schema does not give the names of the policy; the folder is damaged.")
@@ -216,12 +210,8 @@ def _description(path: Path) -> dict[str, Any]:
         raise UserError(f"{DESCRIPTION} is missing; this is not a policy folder.")
     if path.stat().st_size > LARGEST_DESCRIPTION:
         raise UserError(f"{DESCRIPTION} is larger than 1 MiB; refused.")
-    try:
-        description = json.loads(path.read_bytes(), parse_constant=_no_constant, object_pairs_hook=_unique)
-        json.dumps(description, ensure_ascii=False).encode()  # half a character is valid JSON but not text
-    except (ValueError, RecursionError):
-        raise UserError(f"{DESCRIPTION} is not readable JSON; the folder is damaged.") from None
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
+    description = files.json_object(path.read_bytes(), DESCRIPTION, "the folder")
+    if description.get("format") != FORMAT:
         raise UserError(f"{DESCRIPTION} does not describe a policy of sbil.")
     if type(description.get("version")) is not int or not FIRST <= description["version"] <= VERSION:
         raise UserError(
@@ -303,17 +293,6 @@ def _temperature(number: Any) -> bool:
 
 def _names(names: Any, count: int | None) -> bool:
     return isinstance(names, list) and len(names) == count and all(isinstance(name, str) for name in names)
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) != len(pairs):
-        raise ValueError("a key is given twice")
-    return entries
 
 
 def _weights(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str) -> dict[str, np.ndarray]:

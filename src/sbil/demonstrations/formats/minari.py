@@ -25,7 +25,7 @@ from sbil import files
 from sbil.demonstrations.description import as_text, describe, described
 from sbil.demonstrations.formats import Format
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
-from sbil.errors import UserError
+from sbil.errors import UserError, named
 
 METADATA = "metadata.json"
 EPISODES = "main_data.hdf5"
@@ -41,13 +41,8 @@ MOST_ACTIONS = 10_000
 def read_minari(name: str | Path) -> Demonstrations:
     """Read a dataset on this machine, by its folder or by its name in the folder of Minari."""
     data = _data(name)
-    try:
+    with named(name, "not a readable Minari dataset"):
         return _read(data)
-    except UserError as error:
-        raise UserError(f"{name}: {error}") from None
-    except Exception as error:  # decoders of damaged files raise many kinds
-        kind = type(error).__name__
-        raise UserError(f"{name}: not a readable Minari dataset; damaged or incomplete ({kind}).") from None
 
 
 def write_minari(
@@ -133,13 +128,7 @@ def _read(data: Path) -> Demonstrations:
 
 
 def _json(text: str | bytes, what: str) -> dict[str, Any]:
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        raise UserError(f"{what} is not readable JSON; the dataset is damaged.") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{what} is not a JSON object; the dataset is damaged.")
-    return content
+    return files.json_object(text, what, "the dataset", finite=False)
 
 
 def _space(metadata: dict[str, Any], name: str) -> tuple[str, dict[str, Any]]:

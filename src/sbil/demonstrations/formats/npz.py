@@ -11,7 +11,6 @@ Members (all arrays little-endian, none of objects):
 """
 
 import io
-import json
 import math
 import zipfile
 import zlib
@@ -24,7 +23,7 @@ from sbil import files
 from sbil.demonstrations.description import as_text, describe, described
 from sbil.demonstrations.formats import Format
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
-from sbil.errors import UserError
+from sbil.errors import UserError, named
 
 MARK = "sbil-demonstrations"
 VERSION = 1
@@ -91,17 +90,10 @@ def load(path: Path) -> Demonstrations:
         raise UserError(f"{path}: there is no such file.")
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the NPZ file of the demonstrations.")
-    try:
+    with named(path, "not a readable file of demonstrations"):
         with zipfile.ZipFile(path) as archive:
             arrays = _arrays(archive, path.stat().st_size)
         return _assemble(arrays) if "header" in arrays else _plain(arrays, path.name)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except PermissionError:
-        raise UserError(f"{path}: not allowed to read this file.") from None
-    except Exception as error:  # each decoder of zip members raises its own kind of error for damaged bytes
-        kind = type(error).__name__
-        raise UserError(f"{path}: not a readable file of demonstrations; damaged or incomplete ({kind}).") from None
 
 
 def _arrays(archive: zipfile.ZipFile, packed: int) -> dict[str, np.ndarray]:
@@ -211,12 +203,8 @@ def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
 
 def _header(content: np.ndarray) -> dict[str, Any]:
     """What the header says, as keywords of `Demonstrations`."""
-    try:
-        header = json.loads(content.astype(np.uint8).tobytes(), parse_constant=_no_constant)
-        json.dumps(header, ensure_ascii=False).encode()  # half a character is JSON and no text
-    except (ValueError, RecursionError):
-        raise UserError("its header is not readable JSON; the file is damaged.") from None
-    if not isinstance(header, dict) or header.get("format") != MARK:
+    header = files.json_object(content.astype(np.uint8).tobytes(), "its header", "the file")
+    if header.get("format") != MARK:
         raise UserError("not a file of demonstrations of sbil.")
     version = header.get("version")
     if version not in (VERSION, STACKED):
@@ -225,10 +213,6 @@ def _header(content: np.ndarray) -> dict[str, Any]:
     if (version == STACKED) != bool(said["stack"]):
         raise UserError("its header does not say how many frames make an observation; the file is damaged.")
     return said
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
 
 
 FORMAT = Format("NPZ", (".npz",), demonstrations=load)

@@ -21,7 +21,7 @@ from sbil import environments
 from sbil.demonstrators.sb3 import pickles
 from sbil.demonstrators.sb3.arrays import LARGEST, Archive, numpy_array, tensors
 from sbil.demonstrators.sb3.pickles import Made, Name
-from sbil.errors import UserError
+from sbil.errors import UserError, named
 from sbil.networks import MLP, Dense
 from sbil.policy import Policy, Standardisation
 
@@ -45,6 +45,7 @@ KINDS = {
     Name("stable_baselines3.dqn.policies", "DQNPolicy"): Kind(("q_net.q_net.",), None, ("q_net_target.",), "relu"),
 }
 ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "ELU": "elu"}
+DAMAGED = "not a readable file"
 FLATTEN = Name("stable_baselines3.common.torch_layers", "FlattenExtractor")
 
 
@@ -63,11 +64,13 @@ def import_agent(
     The logits of a DQN are its action values. Its greedy policy is the agent; draws from their softmax are not.
     """
     content = _content(Path(path))
-    agent = _named(path, lambda: _agent(content))
+    with named(path, DAMAGED):
+        agent = _agent(content)
     standardisation, provenance = None, {}
     if vecnormalize is not None:
         statistics = _content(Path(vecnormalize))
-        standardisation, clip = _named(vecnormalize, lambda: _standardisation(statistics, agent.inputs))
+        with named(vecnormalize, DAMAGED):
+            standardisation, clip = _standardisation(statistics, agent.inputs)
         provenance = {
             "vecnormalize": Path(vecnormalize).name,
             "vecnormalize_sha256": hashlib.sha256(statistics).hexdigest(),
@@ -115,22 +118,10 @@ class _Agent(NamedTuple):
 def _content(path: Path) -> bytes:
     if not path.is_file():
         raise UserError(f"{path}: there is no such file.")
-    try:
+    with named(path):
         if path.stat().st_size > LARGEST:
-            raise UserError(f"{path}: larger than {LARGEST >> 20} MiB; refused.")
+            raise UserError(f"larger than {LARGEST >> 20} MiB; refused.")
         return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
-
-
-def _named(path: str | Path, read: Any) -> Any:
-    """What `read` returns; its errors name the file."""
-    try:
-        return read()
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except Exception as error:  # a damaged zip archive or JSON raises many kinds
-        raise UserError(f"{path}: not a readable file; damaged or incomplete ({type(error).__name__}).") from None
 
 
 def _agent(content: bytes) -> _Agent:

@@ -1,10 +1,16 @@
-"""The match with recorded decisions, as tables on the terminal."""
+"""Tables on the terminal, among them the match with recorded decisions.
+
+What is not a terminal has room for every word, so nothing is cut there.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from sbil.cli.grids import show_grid
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from sbil.evaluation.agreement import Agreement
@@ -20,6 +26,27 @@ SHIFTS = {
     "another": "another population",
 }
 FEW = 12  # actions that have a table of their own
+WIDE = 10_000  # columns of a file
+
+
+def roomy(console: Console) -> Console:
+    """The console; if it is not a terminal, it cuts nothing.
+
+    COLUMNS does not count there: Python's readline sets it to 80 for every process that Python starts.
+    """
+    if not console.is_terminal:
+        console.width = WIDE
+    return console
+
+
+def show_grid(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", left: Collection[str] = ()) -> None:
+    """Print rows under their heads. The first column and those named in `left` begin at the left."""
+    grid = Table(title=Text(title) if title else None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for number, head in enumerate(heads):
+        grid.add_column(Text(head), justify="left" if number == 0 or head in left else "right")
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    roomy(Console()).print(grid)
 
 
 def agreement_in_words(found: "Agreement", word: str) -> str:
