@@ -33,7 +33,7 @@ from sbil.networks import (
     policy_network,
 )
 from sbil.policy import DESCRIPTION, Policy
-from sbil.selection import select
+from sbil.selection import Candidate, select
 from sbil.training import pick, room_for, stack, train_many
 
 SIZE, STACK, ACTIONS = 36, 2, 3
@@ -232,9 +232,9 @@ def test_chains_of_images_are_kept_in_half_precision():
 
 def test_settings_are_chosen_on_images():
     config = probes.small(ALGORITHMS["bc"].config)
-    candidates = [config, dataclasses.replace(config, learning_rate=0.1)]
+    candidates = [Candidate("bc", one, 3) for one in (config, dataclasses.replace(config, learning_rate=0.1))]
     dataset = make_dataset(FILMS, [np.array([0, 1, 2])])
-    found = select("bc", SPEC, candidates, dataset, jax.random.split(jax.random.key(0), 1), 3)
+    found = select(SPEC, candidates, dataset, jax.random.split(jax.random.key(0), 1))
     assert np.isfinite(found.losses).all()
     assert found.losses[0, 0] != found.losses[0, 1]
 

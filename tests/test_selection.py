@@ -16,7 +16,8 @@ from sbil.algorithms import ALGORITHMS, BCConfig, EDMConfig, bc
 from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
-from sbil.selection import UNUSED, folds_of, select, states_left
+from sbil.folds import folds_of, states_left
+from sbil.selection import UNUSED, Candidate, select
 from sbil.training import train_one
 
 DEMONSTRATIONS = probes.demonstrations()
@@ -25,6 +26,11 @@ DRAWS = [np.array([0, 1, 5]), np.array([2]), np.array([3, 4])]
 DATASET = make_dataset(DEMONSTRATIONS, DRAWS)
 KEYS = jax.random.split(jax.random.key(3), 3)
 TINY = BCConfig(hidden=(8,), batch=8)
+
+
+def choose(name, configs, updates, spec=SPEC, dataset=DATASET, **options):
+    candidates = [Candidate(name, config, updates) for config in configs]
+    return select(spec, candidates, dataset, KEYS[: len(dataset.labelled.size)], **options)
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(2, 5))
@@ -79,7 +85,7 @@ def test_no_fold_sees_the_states_that_belong_to_what_it_holds_out():
 def test_selection_with_states_shown():
     config = probes.small(EDMConfig)
     dataset = make_dataset(DEMONSTRATIONS, DRAWS, unlabelled=[np.array([3]), np.array([], int), np.array([0, 1])])
-    found = select("edm", SPEC, [config, dataclasses.replace(config, weight=0.0)], dataset, KEYS, 3)
+    found = choose("edm", [config, dataclasses.replace(config, weight=0.0)], 3, dataset=dataset)
     assert np.isfinite(found.losses).all()
 
 
@@ -91,7 +97,7 @@ def test_folds_are_two_at_least():
 def test_losses_are_those_of_training_fold_by_fold():
     """By hand for the run of trajectories 3 and 4: train on one, score on the other, one by one."""
     configs = [TINY, dataclasses.replace(TINY, weight_decay=5.0)]
-    found = select("bc", SPEC, configs, DATASET, KEYS, 30)
+    found = choose("bc", configs, 30)
     assert found.losses.shape == (3, 2)
     assert (found.chosen == found.losses.argmin(axis=1)).all()
     for number, config in enumerate(configs):
@@ -118,14 +124,14 @@ def test_decay_is_chosen_where_decisions_are_coins_and_not_where_they_are_a_rule
     demonstrations = Demonstrations(tuple(trajectories), ("no", "yes"))
     dataset = make_dataset(demonstrations, [np.arange(3), np.arange(3, 6)])
     configs = [BCConfig(hidden=(16,), weight_decay=decay, learning_rate=0.01) for decay in (0.0, 3.0)]
-    found = select("bc", spec_of(demonstrations), configs, dataset, KEYS[:2], 1000)
+    found = choose("bc", configs, 1000, spec_of(demonstrations), dataset)
     assert found.chosen.tolist() == [0, 1]
     assert (np.abs(np.diff(found.losses, axis=1)) > 0.1).all()
 
 
 def test_what_diverges_is_not_chosen():
     configs = [dataclasses.replace(TINY, learning_rate=1e30), TINY]
-    found = select("bc", SPEC, configs, DATASET, KEYS, 30)
+    found = choose("bc", configs, 30)
     assert np.isinf(found.losses[:, 0]).all()
     assert found.chosen.tolist() == [1, 1, 1]
 
@@ -133,16 +139,15 @@ def test_what_diverges_is_not_chosen():
 def test_layer_sizes_can_be_chosen_and_progress_is_told():
     configs = [TINY, dataclasses.replace(TINY, hidden=(4, 4))]
     shares = []
-    found = select("bc", SPEC, configs, DATASET, KEYS, 20, watch=lambda share, report: shares.append(share))
+    found = choose("bc", configs, 20, watch=lambda share, report: shares.append(share))
     assert np.isfinite(found.losses).all()
     assert shares == sorted(shares)
     assert shares[-1] == 1
-    assert [config.hidden for config in found.configs] == [configs[number].hidden for number in found.chosen]
 
 
 def test_a_single_decision_takes_the_first_candidate():
     dataset = make_dataset(probes.demonstrations(lengths=(1,)), [np.array([0])])
-    found = select("bc", SPEC, [TINY, dataclasses.replace(TINY, weight_decay=1.0)], dataset, KEYS[:1], 5)
+    found = choose("bc", [TINY, dataclasses.replace(TINY, weight_decay=1.0)], 5, dataset=dataset)
     assert found.chosen.tolist() == [0]
     assert np.isnan(found.losses).all()
 
@@ -157,7 +162,7 @@ def test_folds_that_leave_nothing_to_learn_from_are_left_out():
     demonstrations = Demonstrations((whole, *pairs), ("no", "yes"))
     dataset = make_dataset(demonstrations, [np.arange(3)])
     config = probes.small(ALGORITHMS["rcal"].config)
-    found = select("rcal", spec_of(demonstrations), [config, config], dataset, KEYS[:1], 5)
+    found = choose("rcal", [config, config], 5, spec_of(demonstrations), dataset)
     assert np.isfinite(found.losses).all()
 
 
@@ -169,7 +174,7 @@ def test_every_algorithm_can_be_selected(name):
     config = probes.small(entry.config)
     floats = [field for field, hint in get_type_hints(entry.config).items() if hint is float]
     other = dataclasses.replace(config, **{floats[0]: 2 * getattr(config, floats[0])}) if floats else config
-    found = select(name, SPEC, [config, other], DATASET, KEYS, 3)
+    found = choose(name, [config, other], 3)
     assert np.isfinite(found.losses).all()
     if floats:
         assert (found.losses[:, 0] != found.losses[:, 1]).any()

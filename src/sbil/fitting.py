@@ -15,10 +15,11 @@ from sbil.dataset import Dataset, Rows, Spec, make_dataset, spec_of, standardisa
 from sbil.demonstrations import Demonstrations, Trajectory, read
 from sbil.demonstrations.roles import Columns
 from sbil.errors import UserError, flag, whole
+from sbil.folds import FOLDS
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.policy.folder import ENERGIES
-from sbil.selection import FOLDS, select, share_of_work
+from sbil.selection import Candidate, select, share_of_work
 from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
 
@@ -226,14 +227,15 @@ def _chosen(
         if watch:
             watch(share * done, words_of(latest))
 
-    found = select(recipe.algorithm, spec, configs, dataset, keys, recipe.updates, groups=groups, watch=report)
+    candidates = [Candidate(recipe.algorithm, config, recipe.updates) for config in configs]
+    found = select(spec, candidates, dataset, keys, groups=groups, watch=report)
     losses = [round(float(loss), 6) if np.isfinite(loss) else None for loss in found.losses[0]]  # None: it diverged
     record = {
         "chosen": names[found.chosen[0]],
         "held_out_log_loss": dict(zip(names, losses, strict=True)),
         "folds": FOLDS,
     }
-    return found.configs[0], {"selection": record}
+    return configs[found.chosen[0]], {"selection": record}
 
 
 def words_of(report: Report) -> str:

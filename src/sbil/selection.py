@@ -1,12 +1,16 @@
-"""The choice of settings on held-out demonstrations: cross-validation by trajectory, all candidates at once.
+"""The choice among candidates on the demonstrations alone: by cross-validation, or by what policies do in a model.
 
-Every run of a dataset chooses for itself: its trajectories are dealt into folds, every candidate is trained on all
-folds but one and scored by the log-loss of the decisions in that fold. The only trajectory of a run is cut into
+Candidates may differ in algorithm, settings and initialisation. Every run of a dataset chooses for itself.
+
+Cross-validation: the trajectories of a run are dealt into folds, every candidate is trained on all folds but one, and
+its decisions in that fold are scored by their log-loss and by their errors. The only trajectory of a run is cut into
 stretches.
+Imagined rollouts: every candidate is trained on everything, and acts in a model of the dynamics that was learned from
+the same demonstrations (`sbil.dynamics`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,160 +20,163 @@ from jaxtyping import Array, PRNGKeyArray
 from sbil import algorithms
 from sbil.algorithms.base import cross_entropy
 from sbil.dataset import Dataset, Pool, Rows, Spec, padded
-from sbil.errors import UserError, whole
-from sbil.training import Report, room_for, train_many
+from sbil.errors import UserError
+from sbil.folds import FOLDS, Fold, folds_of, states_left
+from sbil.training import Report, Trained, pick, room_for, train_many
 
-FOLDS = 3
+Criterion = Literal["auto", "imagined", "log_loss", "error"]
 MOST_RUNS = 1000  # in one program on a GPU; a CPU is fastest with few
 MOST_RUNS_CPU = 50
-UNUSED = 2**32 - 1  # no update has this number, so folds have their own random numbers
+UNUSED = 2**32 - 1  # no update has this number, so folds and further networks have their own random numbers
+
+Tell = Callable[[float, Report], None]  # the share of the work that is done, and the latest report
+
+
+class Candidate(NamedTuple):
+    """One way to train a policy."""
+
+    algorithm: str
+    config: Any
+    updates: int
+    network: int = 0  # the number of its initialisation
 
 
 class Selection(NamedTuple):
-    """The choices of R runs among C candidates."""
+    """The choices of R runs among C candidates, by cross-validation."""
 
-    candidates: tuple[Any, ...]
+    candidates: tuple[Candidate, ...]
     losses: np.ndarray  # [R, C], held-out log-loss per decision; infinite: training diverged, NaN: nothing held out
-    chosen: np.ndarray  # [R], the number of the candidate with the smallest loss
-
-    @property
-    def configs(self) -> list[Any]:
-        """[R], the settings that each run chose."""
-        return [self.candidates[number] for number in self.chosen]
-
-
-class Fold(NamedTuple):
-    """One fold of one run."""
-
-    run: int
-    number: int
-    training: np.ndarray  # steps of the pool
-    held_out: np.ndarray
-
-
-def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = None) -> list[Fold]:
-    """Return the folds of every run: whole trajectories (or groups), or stretches of a single trajectory."""
-    folds = whole("folds", folds, 2)
-    found = []
-    trajectories = np.asarray(dataset.pool.trajectory)
-    if groups is not None:
-        trajectories = np.asarray(groups)[trajectories]
-    for run, (indices, size) in enumerate(zip(*map(np.asarray, dataset.labelled), strict=True)):
-        steps = indices[:size]
-        _, number = np.unique(trajectories[steps], return_inverse=True)
-        count = number.max() + 1
-        fold = number % folds if count > 1 else np.arange(size) * min(folds, size) // size
-        for held_out in range(fold.max() + 1):
-            if (fold != held_out).any():
-                found.append(Fold(run, held_out, steps[fold != held_out], steps[fold == held_out]))
-    return found
-
-
-def states_left(dataset: Dataset, part: Fold) -> np.ndarray:
-    """Return the states without a decision that a run may learn from.
-
-    States from a held-out decision to the next decision belong to the held-out one and are left out.
-    """
-    states, count = (np.asarray(leaf[part.run]) for leaf in dataset.unlabelled)
-    states = states[:count]
-    steps = np.sort(np.concatenate([part.training, part.held_out]))
-    before = np.searchsorted(np.asarray(dataset.pool.row), states, side="right") - 1  # the pool's step at or before
-    own = steps[np.maximum(np.searchsorted(steps, before, side="right") - 1, 0)]
-    trajectory = np.asarray(dataset.pool.trajectory)
-    return states[~(np.isin(own, part.held_out) & (trajectory[own] == trajectory[before]))]
+    errors: np.ndarray  # [R, C], share of held-out decisions for which another action is preferred; likewise
+    chosen: np.ndarray  # [R], the number of the candidate with the smallest loss (or error)
 
 
 class Job(NamedTuple):
-    """One training to do: a candidate, by its number, on a fold."""
+    """One training to do: a candidate, by its number, for a run; on a fold, or on everything."""
 
-    fold: Fold
+    run: int
     candidate: int
+    fold: Fold | None = None
 
 
 def select(
-    algorithm: str,
     spec: Spec,
-    candidates: Sequence[Any],
+    candidates: Sequence[Candidate],
     dataset: Dataset,
     keys: PRNGKeyArray,
-    updates: int,
     *,
+    criterion: Literal["log_loss", "error"] = "log_loss",
     folds: int = FOLDS,
     groups: np.ndarray | None = None,
-    watch: Callable[[float, Report], None] | None = None,
+    watch: Tell | None = None,
 ) -> Selection:
-    """For every run of `dataset`, choose the candidate settings with the smallest log-loss on held-out decisions.
+    """For every run of `dataset`, choose the candidate with the smallest log-loss (or error) on held-out decisions.
 
     groups: [trajectories of the pool], the group of each; a fold holds whole groups.
-    watch: called with the share of the work that is done, and the latest report.
-    A run takes the first candidate, with NaN losses, if it has nothing to hold out, or if the algorithm cannot use the
+    A run takes the first candidate, with NaN losses, if it has nothing to hold out, or if an algorithm cannot use the
     rest of its data.
     """
-    parts = [part for part in folds_of(dataset, folds, groups) if _usable(algorithm, dataset, part)]
-    jobs = [Job(part, number) for number in range(len(candidates)) for part in parts]
-    total, count = np.zeros((len(keys), len(candidates))), np.zeros(len(keys))
+    names = dict.fromkeys(candidate.algorithm for candidate in candidates)
+    parts = [part for part in folds_of(dataset, folds, groups) if all(_usable(name, dataset, part) for name in names)]
+    jobs = [Job(part.run, number, part) for number in range(len(candidates)) for part in parts]
+    total, count = np.zeros((2, len(keys), len(candidates))), np.zeros(len(keys))
     for part in parts:
         count[part.run] += len(part.held_out)
+    for program, trained in trainings(spec, candidates, dataset, keys, jobs, watch):
+        judged = _held_out(trained, dataset, program)
+        for job, scores in zip(program, judged, strict=True):
+            total[:, job.run, job.candidate] += scores
+    losses, errors = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], np.nan)
+    chosen = (losses if criterion == "log_loss" else errors).argmin(axis=1)
+    return Selection(tuple(candidates), losses, errors, chosen)
+
+
+def trainings(
+    spec: Spec,
+    candidates: Sequence[Candidate],
+    dataset: Dataset,
+    keys: PRNGKeyArray,
+    jobs: Sequence[Job],
+    watch: Tell | None = None,
+) -> Iterator[tuple[list[Job], Trained]]:
+    """Do all jobs in few programs. Yield the jobs of each program, and what came of them."""
+    work = sum(candidates[job.candidate].updates for job in jobs)
     done = 0
+    for program in _programs(spec, candidates, dataset, jobs):
+        updates = candidates[program[0].candidate].updates
 
-    def report(latest: Report) -> None:
-        if watch:
-            watch((done + len(program) * latest.update / latest.updates) / len(jobs), latest)
+        def report(latest: Report, done: int = done, runs: int = len(program)) -> None:
+            if watch:
+                watch((done + runs * latest.update) / work, latest)
 
-    for program in _programs(algorithm, spec, candidates, dataset, jobs):
-        losses = _train_and_judge(algorithm, spec, candidates, dataset, keys, updates, program, report)
-        for job, loss in zip(program, losses, strict=True):
-            total[job.fold.run, job.candidate] += loss
-        done += len(program)
-    losses = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], np.nan)
-    return Selection(tuple(candidates), losses, total.argmin(axis=1))
+        yield program, _train(spec, candidates, dataset, keys, program, report)
+        done += len(program) * updates
 
 
 def _programs(
-    algorithm: str, spec: Spec, candidates: Sequence[Any], dataset: Dataset, jobs: list[Job]
+    spec: Spec, candidates: Sequence[Candidate], dataset: Dataset, jobs: Sequence[Job]
 ) -> Iterator[list[Job]]:
     """Yield the jobs that are trained together: jobs with settings of one kind, as many as suit the device."""
     suited = MOST_RUNS_CPU if jax.default_backend() == "cpu" else MOST_RUNS
-    most = min(suited, room_for(algorithms.get(algorithm).make, spec, candidates[0], dataset))
     for kind in alike([candidates[job.candidate] for job in jobs]):
+        first = candidates[jobs[kind[0]].candidate]
+        most = min(suited, room_for(algorithms.get(first.algorithm).make, spec, first.config, dataset))
         size = -(-len(kind) // -(-len(kind) // most))  # only the last program may be smaller
         for start in range(0, len(kind), size):
             yield [jobs[place] for place in kind[start : start + size]]
 
 
-def _train_and_judge(
-    algorithm: str,
+def _train(
     spec: Spec,
-    candidates: Sequence[Any],
+    candidates: Sequence[Candidate],
     dataset: Dataset,
     keys: PRNGKeyArray,
-    updates: int,
     jobs: list[Job],
     watch: Callable[[Report], None],
-) -> np.ndarray:
-    """[jobs] the summed log-loss of the held-out decisions; infinite if training diverged."""
-    entry, capacity, states = algorithms.get(algorithm), dataset.labelled.indices.shape[1], dataset.unlabelled
-    parts = [job.fold for job in jobs]
-    members = np.array([part.run for part in parts])
-    sample = dataset.runs(members)._replace(labelled=padded([part.training for part in parts], capacity))
-    config = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(candidates[job.candidate] for job in jobs))
-    if states.indices.shape[1]:
-        left = [states_left(dataset, part) for part in parts]
-        sample = sample._replace(unlabelled=padded(left, states.indices.shape[1]))
-    own = _keys(keys[members], jnp.array([part.number for part in parts]))
-    trained = train_many(entry.make, spec, config, sample, own, updates, watch, chunk=entry.chunk)
-    held_out = padded([part.held_out for part in parts], capacity)
-    losses = np.asarray(_held_out_loss(trained.states.network, held_out, dataset.pool), np.float64)
-    losses[trained.diverged | ~np.isfinite(losses)] = np.inf
-    return losses
+) -> Trained:
+    """Train the candidates of one program."""
+    chosen = [candidates[job.candidate] for job in jobs]
+    entry, updates = algorithms.get(chosen[0].algorithm), chosen[0].updates
+    config = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *(candidate.config for candidate in chosen))
+    own = keys[np.array([job.run for job in jobs])]
+    own = _further(own, jnp.array([candidate.network for candidate in chosen]))
+    if jobs[0].fold:
+        own = _of_fold(own, jnp.array([job.fold.number for job in jobs if job.fold]))
+    return train_many(entry.make, spec, config, _data(dataset, jobs), own, updates, watch, chunk=entry.chunk)
+
+
+def _data(dataset: Dataset, jobs: list[Job]) -> Dataset:
+    """Return what the jobs learn from."""
+    sample = dataset.runs(np.array([job.run for job in jobs]))
+    parts = [job.fold for job in jobs if job.fold]
+    if not parts:
+        return sample
+    sample = sample._replace(labelled=padded([part.training for part in parts], dataset.labelled.indices.shape[1]))
+    if width := dataset.unlabelled.indices.shape[1]:
+        sample = sample._replace(unlabelled=padded([states_left(dataset, part) for part in parts], width))
+    return sample
+
+
+def _held_out(trained: Trained, dataset: Dataset, jobs: list[Job]) -> np.ndarray:
+    """[jobs, 2], summed log-loss and errors of the held-out decisions; infinite if training diverged."""
+    parts = [job.fold.held_out for job in jobs if job.fold]
+    held_out = padded(parts, dataset.labelled.indices.shape[1])
+    scores = np.asarray(_held_out_scores(trained.states.network, held_out, dataset.pool), np.float64)
+    scores[trained.diverged | ~np.isfinite(scores).all(axis=1)] = np.inf
+    return scores
 
 
 def alike(configs: Sequence[Any]) -> list[np.ndarray]:
-    """Return groups of places of configs that one program can train: they differ in floats only."""
+    """Return groups of places of configs, or candidates, that one program can train: they differ in floats only."""
     kinds: dict[Any, list[int]] = {}
     for place, config in enumerate(configs):
-        kinds.setdefault(jax.tree.structure(config), []).append(place)
+        kinds.setdefault(_kind(config), []).append(place)
     return [np.array(places) for places in kinds.values()]
+
+
+def _kind(config: Any) -> Any:
+    if isinstance(config, Candidate):
+        return config.algorithm, config.updates, jax.tree.structure(config.config)
+    return jax.tree.structure(config)
 
 
 def share_of_work(candidates: int) -> float:
@@ -189,19 +196,29 @@ def _usable(algorithm: str, dataset: Dataset, part: Fold) -> bool:
 
 @jax.jit
 @jax.vmap
-def _keys(key: PRNGKeyArray, fold: Array) -> PRNGKeyArray:
+def _of_fold(key: PRNGKeyArray, fold: Array) -> PRNGKeyArray:
     return jax.random.fold_in(jax.random.fold_in(key, UNUSED), fold)
 
 
 @jax.jit
-def _held_out_loss(networks: Any, rows: Rows, pool: Pool) -> Array:
-    """[runs], the sum of -log pi(a|s) over the rows of each run."""
+@jax.vmap
+def _further(key: PRNGKeyArray, network: Array) -> PRNGKeyArray:
+    """The key of a further network; the first one has the run's own."""
+    other = jax.random.fold_in(jax.random.fold_in(key, UNUSED - 1), network)
+    return jax.lax.cond(network > 0, lambda: other, lambda: key)
+
+
+@jax.jit
+def _held_out_scores(networks: Any, rows: Rows, pool: Pool) -> Array:
+    """[runs, 2], the sums of -log pi(a|s) and of errors over the rows of each run."""
 
     def of(network: Any, rows: Rows) -> Array:
         if pool.images:  # a few at a time, because they are large
             logits = jax.lax.map(lambda row: network(pool.look(row)), pool.row[rows.indices], batch_size=64)
         else:
             logits = network(pool.look(pool.row[rows.indices]))
-        return cross_entropy(logits, pool.action[rows.indices]).sum(where=rows.mask)
+        action = pool.action[rows.indices]
+        losses, wrong = cross_entropy(logits, action), logits.argmax(axis=-1) != action
+        return jnp.stack([losses.sum(where=rows.mask), wrong.sum(where=rows.mask)])
 
     return jax.vmap(of)(networks, rows)

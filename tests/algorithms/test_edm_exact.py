@@ -21,7 +21,7 @@ from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.fitting import fit
 from sbil.networks import energy, policy_network
-from sbil.selection import select
+from sbil.selection import Candidate, select
 from sbil.training import train_one
 
 VISITED = np.array([0, 1, 3])  # of four states
@@ -216,10 +216,9 @@ def test_samples_of_langevin_are_not_states():
 
 def test_settings_of_one_hot_data_can_be_chosen():
     dataset = make_dataset(THREE.demonstrations, [np.arange(16)])
-    candidates = [EDMExactConfig(hidden=(), weight=weight) for weight in (0.0, 1.0)]
-    found = select(
-        "edm_exact", spec_of(THREE.demonstrations), candidates, dataset, jax.random.split(jax.random.key(0), 1), 5
-    )
+    configs = [EDMExactConfig(hidden=(), weight=weight) for weight in (0.0, 1.0)]
+    candidates = [Candidate("edm_exact", config, 5) for config in configs]
+    found = select(spec_of(THREE.demonstrations), candidates, dataset, jax.random.split(jax.random.key(0), 1))
     assert np.isfinite(found.losses).all()
     assert found.losses[0, 0] != found.losses[0, 1]
 

@@ -22,8 +22,8 @@ from sbil.environments.base import JaxEnvironment
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
 from sbil.experiments.task import Prepared, Run, Task, at_least
+from sbil.folds import FOLDS
 from sbil.keys import named
-from sbil.selection import FOLDS
 
 if TYPE_CHECKING:
     from sbil.experiments.cell import Cell

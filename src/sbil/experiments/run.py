@@ -18,7 +18,7 @@ from sbil.experiments.result import Result
 from sbil.experiments.store import Store
 from sbil.experiments.task import Prepared, Run
 from sbil.provenance import commit, versions
-from sbil.selection import alike, select, share_of_work
+from sbil.selection import Candidate, alike, select, share_of_work
 from sbil.training import Report, Trained, room_for, train_many
 
 POINTS = 20  # of each curve of diagnostics that is kept
@@ -269,15 +269,9 @@ def choose(runs: Sequence[Run], data: Prepared, tell: Callable[[float, Report], 
     numbers, share = np.zeros(len(runs), int), 0.0
     if len(one.candidates) > 1:
         share = share_of_work(len(one.candidates))
-        numbers = select(
-            one.method.algorithm,
-            data.spec,
-            list(one.candidates.values()),
-            data.dataset,
-            data.keys,
-            one.updates,
-            watch=lambda done, latest: tell(share * done, latest),
-        ).chosen
+        ways = [Candidate(one.method.algorithm, config, one.updates) for config in one.candidates.values()]
+        chosen = select(data.spec, ways, data.dataset, data.keys, watch=lambda done, last: tell(share * done, last))
+        numbers = chosen.chosen
     candidates = {run.cell: list(run.cell.candidates.items()) for run in runs}
     settings = [candidates[run.cell][number] for run, number in zip(runs, numbers, strict=True)]
     configs, words = [config for _, config in settings], [word for word, _ in settings]

@@ -1,0 +1,143 @@
+"""How a policy does in a learned model, as numbers: the smaller, the nearer it stays to what was demonstrated."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from sbil import devices
+from sbil.dataset import Dataset
+from sbil.dynamics.model import Model
+from sbil.dynamics.rollouts import Reference, Rollouts, energy_distance, imagine
+
+STARTS = 64  # demonstrated states from which a policy starts
+FIRSTS = 16  # first states of episodes, likewise
+REFERENCES = 512  # demonstrated states that imagined ones are compared with
+VISITED = 256  # imagined states whose distribution is compared
+CAP = 4.0  # standard deviations: what is farther away counts as this far
+AT_ONCE = 8  # policies
+
+
+class View(NamedTuple):
+    """What a draw shows beside its model. States are plain."""
+
+    starts: Float[Array, "starts inputs"]  # demonstrated states, any
+    firsts: Float[Array, "firsts inputs"]  # first states of episodes
+    reference: Float[Array, "references inputs"]
+    mask: Bool[Array, " references"]
+    length: Float[Array, ""]  # steps of an episode, on average
+
+
+class Measures(NamedTuple):
+    """What a policy does in a model, per member and start. Distances are in standard deviations, at most CAP."""
+
+    near: Float[Array, "members starts"]  # mean distance to the demonstrated states, from demonstrated states
+    drift: Float[Array, "members firsts"]  # likewise, from first states of episodes
+    left: Float[Array, "members firsts"]  # the share of steps after it first went far away, from first states
+    ended: Float[Array, "members firsts"]  # the step of the end, as a share of the horizon; 1: it did not end
+    energy: Float[Array, ""]  # the energy distance between the states visited from `firsts` and the demonstrated ones
+    disagreement: Float[Array, ""]  # the distance of the members' states from their mean, from demonstrated states
+
+
+def views_of(dataset: Dataset) -> View:
+    """Return what each of R draws shows, stacked."""
+    steps = [np.asarray(indices)[:size] for indices, size in zip(*dataset.labelled, strict=True)]
+    return View(*(np.stack(leaves) for leaves in zip(*(_view(dataset, own) for own in steps), strict=True)))  # type: ignore[arg-type]
+
+
+def _view(dataset: Dataset, steps: np.ndarray) -> View:
+    pool = dataset.pool
+    observations, row, trajectory = (np.asarray(leaf) for leaf in (pool.observations, pool.row, pool.trajectory))
+    states = observations[row[steps]]
+    random = np.random.default_rng(0)
+    some = random.permutation(len(states))[:REFERENCES]
+    reference = np.zeros((REFERENCES, states.shape[1]), np.float32)
+    reference[: len(some)] = states[some]
+    own = np.unique(trajectory[steps])
+    first = row[np.searchsorted(trajectory, own)]  # the pool is in the order of trajectories
+    lengths = np.searchsorted(trajectory, own, side="right") - np.searchsorted(trajectory, own)
+    return View(  # type: ignore[arg-type]
+        starts=states[random.integers(0, len(states), STARTS)],
+        firsts=observations[first[np.arange(FIRSTS) % len(first)]],
+        reference=reference,
+        mask=np.arange(REFERENCES) < len(some),
+        length=np.float32(lengths.mean()),
+    )
+
+
+def measure(
+    key: PRNGKeyArray,
+    model: Model,
+    view: View,
+    logits: Callable[[Array], Array],
+    horizon: Int[Array, ""],
+    longest: int,
+    greedy: bool = True,
+) -> Measures:
+    """Let one policy act in the model for `horizon` steps, which is at most `longest`. Pure: jit it, vmap it."""
+    reference = Reference(model.standardised(view.reference), view.mask)
+    keys = jax.random.split(key)
+    anywhere = imagine(keys[0], model, logits, view.starts, reference, longest, greedy)
+    episodes = imagine(keys[1], model, logits, view.firsts, reference, longest, greedy)
+    counts = (jnp.arange(longest) < horizon).astype(jnp.float32)
+
+    def mean(values: Float[Array, "longest members starts"]) -> Float[Array, "members starts"]:
+        return jnp.tensordot(counts, values, 1) / counts.sum()
+
+    away = jnp.cumsum(episodes.distance > CAP / 2, axis=0) > 0
+    spread = jnp.linalg.norm(anywhere.state - anywhere.state.mean(axis=1, keepdims=True), axis=-1)
+    return Measures(
+        near=mean(jnp.minimum(anywhere.distance, CAP)),
+        drift=mean(jnp.minimum(episodes.distance, CAP)),
+        left=mean(away.astype(jnp.float32)),
+        ended=mean(~episodes.ended),
+        energy=_visited(episodes, counts, reference),
+        disagreement=mean(jnp.minimum(spread, CAP)).mean(),
+    )
+
+
+def _visited(rollouts: Rollouts, counts: Array, reference: Reference) -> Array:
+    states = rollouts.state.reshape(-1, rollouts.state.shape[-1])
+    weight = jnp.broadcast_to(counts[:, None, None], rollouts.distance.shape).reshape(-1)
+    some = jnp.linspace(0, len(states) - 1, VISITED).astype(int)
+    return energy_distance(states[some], weight[some], reference.state, reference.mask)
+
+
+def measure_many(
+    keys: PRNGKeyArray,
+    models: Model,
+    views: View,
+    networks: Any,
+    draws: np.ndarray,
+    horizons: np.ndarray,
+    greedy: bool = True,
+) -> Measures:
+    """Measure P policies of one architecture, each in the model of its own draw.
+
+    keys: [P]. models, views: [R]. networks: stacked, [P]. draws: [P], which of the R draws. horizons: [P].
+    """
+    count = len(draws)
+    longest = 1 << int(np.max(horizons) - 1).bit_length()  # few programs
+    args = devices.spread((keys, jax.device_get(networks), np.asarray(draws), np.asarray(horizons)), count)
+    shared = devices.share((models, views), count)
+    found = _program(longest, greedy, devices.over_runs(count))(*args, shared)
+    return Measures(*(np.asarray(leaf)[:count] for leaf in found))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=16)
+def _program(longest: int, greedy: bool, mesh: Mesh) -> Any:
+    def each(keys: Array, networks: Any, draws: Array, horizons: Array, shared: tuple[Model, View]) -> Measures:
+        def one(own: tuple[Array, Any, Array, Array]) -> Measures:
+            key, network, draw, horizon = own
+            model, view = jax.tree.map(lambda leaf: leaf[draw], shared)
+            return measure(key, model, view, network, horizon, longest, greedy)
+
+        return jax.lax.map(one, (keys, networks, draws, horizons), batch_size=AT_ONCE)
+
+    specs = (devices.RUNS,) * 4 + (devices.SHARED,)
+    return jax.jit(jax.shard_map(each, mesh=mesh, in_specs=specs, out_specs=devices.RUNS, check_vma=False))

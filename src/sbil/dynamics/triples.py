@@ -1,0 +1,106 @@
+"""The recorded steps that a model of the dynamics learns from."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from sbil.dataset import Dataset
+from sbil.folds import Fold, folds_of
+
+MOST = 20_000  # steps that a model learns from; of more, as many evenly spaced stretches
+LEVELS = 8  # values: a column with more is continuous
+PER_LEVEL = 5  # steps per value, so that few steps do not make a column discrete
+
+
+class Triples(NamedTuple):
+    """The steps of a draw, with what followed them. Padding has neither a successor nor an end."""
+
+    state: Float[Array, "steps inputs"]
+    action: Int[Array, " steps"]
+    after: Float[Array, "steps inputs"]  # means nothing where has_next is False
+    has_next: Bool[Array, " steps"]
+    terminal: Bool[Array, " steps"]
+    fold: Int[Array, " steps"]  # for cross-validation
+    following: Int[Array, " steps"]  # the place of the step that was recorded next, or -1
+    levels: Float[Array, "inputs levels"]  # the values of a discrete column, then NaN; all NaN: continuous
+    group: Int[Array, " inputs"]  # of columns of which exactly one is 1: the same number
+
+    @property
+    def known(self) -> Bool[Array, " steps"]:
+        """Where it is known what followed: a state, or the end."""
+        return self.has_next | self.terminal
+
+
+def triples_of(
+    dataset: Dataset, groups: np.ndarray | None = None, one_hot: Sequence[Sequence[int]] = ()
+) -> Triples:
+    """Return the triples of R runs, stacked along a leading axis.
+
+    groups: [trajectories of the pool], the group of each; a fold holds whole groups.
+    one_hot: lists of columns of which exactly one is 1 in every state.
+    """
+    every: list[list[Fold]] = [[] for _ in dataset.labelled.size]
+    for fold in folds_of(dataset, groups=groups):
+        every[fold.run].append(fold)
+    steps = [_spaced(np.asarray(indices)[:size]) for indices, size in zip(*dataset.labelled, strict=True)]
+    width = max(map(len, steps))
+    group = _groups(dataset.pool.inputs, one_hot)
+    parts = [_padded(_of(dataset, own, folds, group), width) for own, folds in zip(steps, every, strict=True)]
+    return Triples(*(np.stack(leaves) for leaves in zip(*parts, strict=True)))  # type: ignore[arg-type]
+
+
+def _spaced(steps: np.ndarray) -> np.ndarray:
+    """At most MOST of the steps, in stretches of neighbours, so that what follows is there too."""
+    if len(steps) <= MOST:
+        return steps
+    stretch = 100
+    starts = np.linspace(0, len(steps) - stretch, MOST // stretch).astype(int)
+    return steps[np.unique(starts[:, None] + np.arange(stretch))]
+
+
+def _of(dataset: Dataset, steps: np.ndarray, folds: list[Fold], group: np.ndarray) -> Triples:
+    pool = dataset.pool
+    observations, row, has_next = (np.asarray(leaf) for leaf in (pool.observations, pool.row, pool.has_next))
+    number = np.zeros(len(row), int)
+    for fold in folds:
+        number[fold.held_out] = fold.number
+    follows = np.append(row[steps[1:]] == row[steps[:-1]] + 1, False) & has_next[steps]
+    state = observations[row[steps]]
+    return Triples(  # type: ignore[arg-type]
+        state=state,
+        action=np.asarray(pool.action)[steps],
+        after=observations[row[steps] + has_next[steps]],
+        has_next=has_next[steps],
+        terminal=np.asarray(pool.terminal)[steps],
+        fold=number[steps],
+        following=np.where(follows, np.arange(len(steps)) + 1, -1),
+        levels=np.stack([_levels(column) for column in state.T]),
+        group=group,
+    )
+
+
+def _levels(column: np.ndarray) -> np.ndarray:
+    """[LEVELS], the few values of a discrete column, then NaN."""
+    values, found = np.unique(column), np.full(LEVELS, np.nan, np.float32)
+    if len(values) <= min(LEVELS, max(1, len(column) // PER_LEVEL)):
+        found[: len(values)] = values
+    return found
+
+
+def _groups(inputs: int, one_hot: Sequence[Sequence[int]]) -> np.ndarray:
+    group = np.arange(inputs)
+    for columns in one_hot:
+        group[list(columns)] = columns[0]
+    return group
+
+
+def _padded(triples: Triples, width: int) -> Triples:
+    """The triples with rows of zeros up to `width` steps."""
+
+    def fill(array: np.ndarray) -> np.ndarray:
+        return np.pad(array, [(0, width - len(array))] + [(0, 0)] * (array.ndim - 1))
+
+    per_step = Triples(*map(fill, triples))  # type: ignore[arg-type, call-overload]
+    return per_step._replace(levels=triples.levels, group=triples.group)
