@@ -22,7 +22,7 @@ from sbil.algorithms.base import cross_entropy
 from sbil.dataset import Dataset, Pool, Rows, Spec, padded
 from sbil.errors import UserError
 from sbil.folds import FOLDS, Fold, folds_of, states_left
-from sbil.training import Report, Trained, pick, room_for, train_many
+from sbil.training import Report, Trained, room_for, train_many
 
 Criterion = Literal["auto", "imagined", "log_loss", "error"]
 MOST_RUNS = 1000  # in one program on a GPU; a CPU is fastest with few

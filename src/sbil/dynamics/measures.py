@@ -47,7 +47,7 @@ class Measures(NamedTuple):
 def views_of(dataset: Dataset) -> View:
     """Return what each of R draws shows, stacked."""
     steps = [np.asarray(indices)[:size] for indices, size in zip(*dataset.labelled, strict=True)]
-    return View(*(np.stack(leaves) for leaves in zip(*(_view(dataset, own) for own in steps), strict=True)))  # type: ignore[arg-type]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_view(dataset, own) for own in steps))
 
 
 def _view(dataset: Dataset, steps: np.ndarray) -> View:
@@ -61,12 +61,12 @@ def _view(dataset: Dataset, steps: np.ndarray) -> View:
     own = np.unique(trajectory[steps])
     first = row[np.searchsorted(trajectory, own)]  # the pool is in the order of trajectories
     lengths = np.searchsorted(trajectory, own, side="right") - np.searchsorted(trajectory, own)
-    return View(  # type: ignore[arg-type]
-        starts=states[random.integers(0, len(states), STARTS)],
-        firsts=observations[first[np.arange(FIRSTS) % len(first)]],
-        reference=reference,
-        mask=np.arange(REFERENCES) < len(some),
-        length=np.float32(lengths.mean()),
+    return View(
+        starts=jnp.asarray(states[random.integers(0, len(states), STARTS)]),
+        firsts=jnp.asarray(observations[first[np.arange(FIRSTS) % len(first)]]),
+        reference=jnp.asarray(reference),
+        mask=jnp.arange(REFERENCES) < len(some),
+        length=jnp.float32(lengths.mean()),
     )
 
 

@@ -106,7 +106,7 @@ def learn(key: PRNGKeyArray, triples: Triples, actions: int, updates: int = UPDA
     trust = Trust(
         r2=jnp.where(sums.spread > 1e-9, 1 - error / jnp.maximum(sums.spread, 1e-9), jnp.nan),
         r2_after=jnp.where(sums.spread_after > 1e-6, 1 - sums.error_after / sums.spread_after, jnp.nan),
-        disagreement=jnp.sqrt(sums.variance / jnp.maximum(sums.count, 1)),
+        disagreement=jnp.sqrt(sums.variance / jnp.maximum(sums.steps, 1)),
     )
     return model, trust
 
@@ -232,6 +232,9 @@ def _snapped(model: Model, states: Array) -> Array:
     return jnp.where(together, chosen, snapped)
 
 
+Carry = tuple[Array, Array, Array]  # the members' states, the places of the recorded steps, whether each counts
+
+
 class Judged(NamedTuple):
     """Sums over held-out steps."""
 
@@ -241,7 +244,7 @@ class Judged(NamedTuple):
     error_after: Float[Array, " horizon"]
     spread_after: Float[Array, " horizon"]
     variance: Float[Array, ""]  # of the members' steps, mean over columns
-    count: Float[Array, ""]
+    steps: Float[Array, ""]
 
 
 def _judge(fit: Fit, base: Model, steps: Steps, triples: Triples, number: Array) -> Judged:
@@ -268,11 +271,11 @@ def _open_loop(model: Model, steps: Steps, triples: Triples, outside: Array) -> 
 
     The recorded actions are taken. Starts are held-out steps; only steps that were recorded in a row count.
     """
-    count = len(outside)
-    starts = jnp.argsort(-outside, stable=True)[:: max(1, count // STARTS)][:STARTS] if count > STARTS else jnp.arange(count)
+    starts = jnp.argsort(-outside, stable=True)[: max(STARTS, len(outside) // FOLDS)]
+    starts = starts[:: -(-len(starts) // STARTS)]
     states = jnp.broadcast_to(steps.state[starts], (MEMBERS, len(starts), steps.state.shape[-1]))
 
-    def step(carry: tuple[Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array], tuple[Array, Array]]:
+    def step(carry: Carry, _unused: None) -> tuple[Carry, tuple[Array, Array]]:
         states, place, counts = carry
         action = jnp.broadcast_to(steps.action[place], (MEMBERS, *steps.action[place].shape))
         states, _ = follow(model, states, action)
@@ -283,6 +286,5 @@ def _open_loop(model: Model, steps: Steps, triples: Triples, outside: Array) -> 
         following = triples.following[place]
         return (states, jnp.maximum(following, 0), counts * (following >= 0)), (error, spread)
 
-    begin = states, starts, outside[starts]
-    _, (error, spread) = jax.lax.scan(step, begin, None, length=HORIZON)
+    _, (error, spread) = jax.lax.scan(step, (states, starts, outside[starts]), None, length=HORIZON)
     return error, spread

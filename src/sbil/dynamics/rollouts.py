@@ -1,7 +1,7 @@
 """Policies act in a learned model: the states they would visit, and how far these are from the demonstrated ones."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
@@ -33,9 +35,7 @@ class Triples(NamedTuple):
         return self.has_next | self.terminal
 
 
-def triples_of(
-    dataset: Dataset, groups: np.ndarray | None = None, one_hot: Sequence[Sequence[int]] = ()
-) -> Triples:
+def triples_of(dataset: Dataset, groups: np.ndarray | None = None, one_hot: Sequence[Sequence[int]] = ()) -> Triples:
     """Return the triples of R runs, stacked along a leading axis.
 
     groups: [trajectories of the pool], the group of each; a fold holds whole groups.
@@ -47,8 +47,8 @@ def triples_of(
     steps = [_spaced(np.asarray(indices)[:size]) for indices, size in zip(*dataset.labelled, strict=True)]
     width = max(map(len, steps))
     group = _groups(dataset.pool.inputs, one_hot)
-    parts = [_padded(_of(dataset, own, folds, group), width) for own, folds in zip(steps, every, strict=True)]
-    return Triples(*(np.stack(leaves) for leaves in zip(*parts, strict=True)))  # type: ignore[arg-type]
+    parts = [_of(dataset, own, folds, group, width) for own, folds in zip(steps, every, strict=True)]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
 
 
 def _spaced(steps: np.ndarray) -> np.ndarray:
@@ -60,7 +60,8 @@ def _spaced(steps: np.ndarray) -> np.ndarray:
     return steps[np.unique(starts[:, None] + np.arange(stretch))]
 
 
-def _of(dataset: Dataset, steps: np.ndarray, folds: list[Fold], group: np.ndarray) -> Triples:
+def _of(dataset: Dataset, steps: np.ndarray, folds: list[Fold], group: np.ndarray, width: int) -> Triples:
+    """Return the triples of one run, padded to `width` steps."""
     pool = dataset.pool
     observations, row, has_next = (np.asarray(leaf) for leaf in (pool.observations, pool.row, pool.has_next))
     number = np.zeros(len(row), int)
@@ -68,16 +69,20 @@ def _of(dataset: Dataset, steps: np.ndarray, folds: list[Fold], group: np.ndarra
         number[fold.held_out] = fold.number
     follows = np.append(row[steps[1:]] == row[steps[:-1]] + 1, False) & has_next[steps]
     state = observations[row[steps]]
-    return Triples(  # type: ignore[arg-type]
-        state=state,
-        action=np.asarray(pool.action)[steps],
-        after=observations[row[steps] + has_next[steps]],
-        has_next=has_next[steps],
-        terminal=np.asarray(pool.terminal)[steps],
-        fold=number[steps],
-        following=np.where(follows, np.arange(len(steps)) + 1, -1),
-        levels=np.stack([_levels(column) for column in state.T]),
-        group=group,
+
+    def fill(values: np.ndarray) -> Array:
+        return jnp.asarray(np.pad(values, [(0, width - len(values))] + [(0, 0)] * (values.ndim - 1)))
+
+    return Triples(
+        state=fill(state),
+        action=fill(np.asarray(pool.action)[steps]),
+        after=fill(observations[row[steps] + has_next[steps]]),
+        has_next=fill(has_next[steps]),
+        terminal=fill(np.asarray(pool.terminal)[steps]),
+        fold=fill(number[steps]),
+        following=fill(np.where(follows, np.arange(len(steps)) + 1, -1)),
+        levels=jnp.asarray(np.stack([_levels(column) for column in state.T])),
+        group=jnp.asarray(group),
     )
 
 
@@ -94,13 +99,3 @@ def _groups(inputs: int, one_hot: Sequence[Sequence[int]]) -> np.ndarray:
     for columns in one_hot:
         group[list(columns)] = columns[0]
     return group
-
-
-def _padded(triples: Triples, width: int) -> Triples:
-    """The triples with rows of zeros up to `width` steps."""
-
-    def fill(array: np.ndarray) -> np.ndarray:
-        return np.pad(array, [(0, width - len(array))] + [(0, 0)] * (array.ndim - 1))
-
-    per_step = Triples(*map(fill, triples))  # type: ignore[arg-type, call-overload]
-    return per_step._replace(levels=triples.levels, group=triples.group)
