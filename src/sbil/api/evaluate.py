@@ -277,7 +277,8 @@ def _notes_on_held_out(held_out: Demonstrations, known: Mapping[str, Any]) -> li
     scored = fingerprint(held_out)
     if scored == known.get("sha256"):
         return ["the policy was trained on these decisions: the scores say nothing about new ones"]
-    if scored == known.get("sha256_of_all") or _same_file(held_out.provenance, known.get("provenance", {})):
+    file = held_out.provenance.get("sha256")  # the same bytes, whatever was left out of either table
+    if scored == known.get("sha256_of_all") or (file and file == known.get("provenance", {}).get("sha256")):
         return ["the policy was trained on a part of these decisions: the scores are too good for new ones"]
     return []
 
@@ -298,8 +299,3 @@ def _notes_on_training(
         return [*found, "the training data are not what the policy was trained on (their hash differs)"]
     count = counted(len(training), word)
     return [*found, f"{others} learned from {count}, the policy from {known.get('trajectories')}"]
-
-
-def _same_file(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two tables were read from the same bytes, whatever was left out of either."""
-    return "sha256" in one and one["sha256"] == other.get("sha256")

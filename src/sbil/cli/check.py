@@ -10,7 +10,7 @@ from sbil.cli.columns import ColumnOptions
 from sbil.cli.options import Printed
 
 if TYPE_CHECKING:
-    from sbil.demonstrations import Check, ColumnFacts, EpisodeFacts
+    from sbil.demonstrations import Check, ColumnFacts
 
 EXAMPLES = ("sbil check stays.csv", "sbil check stays.csv --episode stay --time hour --action treatment --json")
 STYLES = {"stops": "red", "harms": "yellow", "note": ""}
@@ -48,7 +48,10 @@ def show(found: "Check") -> None:
     if found.actions:
         print("decisions: " + ", ".join(f"{name} {count}" for name, count in found.actions.items()))
     if found.episodes:
-        print(f"episodes:  {_lengths(found.episodes)}")
+        lengths = (
+            f"{found.episodes.shortest:,} to {found.episodes.longest:,} rows (median {found.episodes.median:,.4g})"
+        )
+        print(f"episodes:  {found.episodes.count:,} of {lengths}; {found.episodes.single:,} of them of one row")
     for problem in found.problems:
         severity = problem.severity, STYLES[problem.severity]
         told = f": {problem.where}: {problem.what}; {problem.remedy}"
@@ -57,11 +60,6 @@ def show(found: "Check") -> None:
         print("no problem was found")
     lead = "correct what stops first, then" if found.blocked else "next"
     print(f"{lead}: {found.command}")
-
-
-def _lengths(episodes: "EpisodeFacts") -> str:
-    rows = f"{episodes.shortest:,} to {episodes.longest:,} rows (median {episodes.median:,.4g})"
-    return f"{episodes.count:,} of {rows}; {episodes.single:,} of them of one row"
 
 
 def _cells(column: "ColumnFacts") -> list[str]:

@@ -45,23 +45,18 @@ class ColumnOptions:
 
 def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:
     """Print which columns were observed, which were left out, and what became of missing values."""
+    from sbil.demonstrations.roles import consequence
+
     if "rows in file" not in made:
         return
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    left = [_left_out(name) for name in made.get("left out columns") or []]
+    out = {name: consequence(name) for name in made.get("left out columns") or []}
+    left = [f"{name} (looks like {what})" if what else name for name, what in out.items()]
     print(f"observed: {shown}" + (f"; left out: {', '.join(left[:SHOWN])}" if left else ""))
     dropped = made.get("rows in file", 0) - made.get("rows", 0)
     if dropped:
         print(f"{dropped:,} rows were dropped because a value is missing")
     tell_filled(made.get("filled values") or {})
-
-
-def _left_out(name: str) -> str:
-    """A column that is not observed; says why, if its name does."""
-    from sbil.demonstrations.roles import consequence
-
-    what = consequence(name)
-    return f"{name} (looks like {what})" if what else name
 
 
 def tell_filled(filled: Mapping[str, int]) -> None:

@@ -85,14 +85,10 @@ def run(command: Command) -> None:
     from sbil.reports.reproduce import reproduce
 
     # What cannot be run is named before the work and not after it.
-    played, matched = experiments_of(command), datasets_of(command)
+    played = [] if environments_of(command) == [] else experiments(command)
+    matched = datasets_of(command)
     watcher = Screen(command.out, command.json)
     show(command, reproduce(command.out, played, matched, execute=executor(command), watcher=watcher))
-
-
-def experiments_of(command: Command) -> "list[Experiment]":
-    """The experiments in environments; none if clinical data alone are named."""
-    return [] if environments_of(command) == [] else experiments(command)
 
 
 def datasets_of(command: Command) -> "list[Compared]":
@@ -112,8 +108,7 @@ def datasets_of(command: Command) -> "list[Compared]":
     for one in known:
         asked = Asked(command.out / TableTask.private, command.source, command.accept_incomplete)
         if not one.source:
-            trajectories, episodes = recorded(command)
-            asked = Asked(asked.folder, trajectories=trajectories, episodes=episodes)
+            asked = Asked(asked.folder, trajectories=recorded(command), episodes=command.episodes)
         found.append(Compared(one, asked, one.wanted(methods, splits, command.updates)))
     return found
 
@@ -152,12 +147,12 @@ def only_environments(command: Command, known: "Sequence[Known]") -> None:
             raise UserError(f"--{name} is about environments that are played, not about {command.env}; leave it out.")
 
 
-def recorded(command: Command) -> tuple[int | None, int | None]:
-    """How many episodes of a process are asked for, to learn from and to play."""
+def recorded(command: Command) -> int | None:
+    """How many episodes of a process are asked for, to learn from."""
     sizes = whole_numbers("--sizes", command.sizes) if command.sizes else ()
     if len(sizes) > 1 or any(size < 5 for size in sizes):
         raise UserError(f"--sizes of ICU-Sepsis must be one number from 5. Got '{command.sizes}'.")
-    return next(iter(sizes), None), command.episodes
+    return next(iter(sizes), None)
 
 
 def experiments(command: Command) -> "list[Experiment]":
