@@ -1,5 +1,6 @@
 """The published tables that are made from the runs in results/: those of the README, docs/results.md and others."""
 
+import csv
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -15,6 +16,7 @@ from sbil.experiments.store import read
 from sbil.reports import clinical, paper_numbers, tables
 from sbil.reports.cells import grouped
 from sbil.reports.differences import FEWEST_DRAWS, difference, differences, few_draws, verdict
+from sbil.reports.html import asset
 from sbil.reports.names import NAMES, name_of, place_of
 from sbil.text import markdown_table
 from studies.pages import RESULTS, ROOT, bold
@@ -122,10 +124,10 @@ def ends() -> str:
     """Show where training ends, by size: the fit to the decisions, and the gap between recorded and sampled states."""
     rows = [["setting", "method", "log-loss of the decisions", "energy gap", "gap outside -0.6 to -0.4"]]
     for (setting, results), method in product(labelled().items(), ("bc", "bc:decay", "edm", "edm:released")):
-        last = [result.diagnostics for result in results if str(result.cell.method) == method and result.curves]
+        last = [result.curves for result in results if str(result.cell.method) == method and result.curves]
         if last:
-            losses = ", ".join(f"{np.median(values['policy_loss']):.3f}" for values in last)
-            gaps = [values["energy_gap"] for values in last if "energy_gap" in values]
+            losses = ", ".join(f"{np.median(values['policy_loss'][:, -1]):.3f}" for values in last)
+            gaps = [values["energy_gap"][:, -1] for values in last if "energy_gap" in values]
             rows.append([setting, NAMES[method], losses, *_gap_columns(gaps)])
     return markdown_table(rows)
 
@@ -215,8 +217,9 @@ def seconds() -> str:
 def returns() -> str:
     """Show the returns of random networks and demonstrators beside the paper's."""
     rows = [["environment", "random network", "printed", "uniform actions", "demonstrator", "return", "printed"]]
+    printed = {row["environment"]: row for row in csv.DictReader(asset("paper_returns.csv").splitlines())}
     for name, measured in environments.returns().items():
-        theirs = paper_numbers.printed_returns().get(name, {})
+        theirs = printed.get(paper_numbers.SUCCESSORS.get(name, name), {})
         first = [name, _spread(measured["random network"]), _printed_spread(theirs, "random")]
         uniform = _spread(measured.get("uniform actions"))
         for who, modes in measured["demonstrators"].items():

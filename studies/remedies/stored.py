@@ -110,7 +110,7 @@ def load(kind: str = "") -> dict[int, Cells]:
 
 def errors(result: Result) -> np.ndarray:
     """Return [draws, initialisations], the share of unseen decisions that a run would take differently."""
-    return result.held_out["error"].reshape(result.scores.shape)
+    return result.metrics["held_out_error"].reshape(result.scores.shape)
 
 
 def scores(result: Result) -> np.ndarray:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sbil.errors import unknown
-from sbil.experiments.cell import Cell
 from sbil.experiments.experiment import Experiment, cells_of
 from sbil.experiments.methods import Method
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store
+from sbil.experiments.task import Cell
 
 SIZES = (1, 3, 7, 15)
 SETTINGS: dict[str, tuple[tuple[int, ...], tuple[tuple[str, str], ...], int]] = {  # (thinning, demonstrators, episodes)
@@ -169,7 +169,7 @@ def run(asked: Run) -> None:
     for number, (result, fresh) in enumerate(run_grid(wanted, Store(asked.out)), start=1):
         if fresh:
             print(
-                f"{number}/{len(wanted)} {result.cell}: error {result.held_out['error'].mean():.4f}, "
+                f"{number}/{len(wanted)} {result.cell}: error {result.metrics['held_out_error'].mean():.4f}, "
                 f"diverged {result.diverged}, {sum(result.seconds.values()):.1f} s",
                 flush=True,
             )

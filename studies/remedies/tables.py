@@ -158,7 +158,7 @@ def guides(cells: Cells) -> str:
 
 def _guided(results: Sequence[Result], measure: str) -> str:
     """Return the rank correlation of a held-out measure with the score; nothing if most methods score the same."""
-    held_out = [-result.held_out[measure].mean() for result in results]
+    held_out = [-result.metrics[f"held_out_{measure}"].mean() for result in results]
     live = [result.scores.mean() for result in results]
     same = Counter(np.round(live, 6)).most_common(1)[0][1] > len(live) / 2
     return "" if same else f"{spearmanr(held_out, live).statistic:+.2f}"

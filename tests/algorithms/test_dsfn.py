@@ -4,6 +4,7 @@ Successor features, feature expectations and values are all (1 - discount) times
 """
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -363,22 +364,25 @@ def test_the_whole_runs_on_a_separable_set():
     assert algorithm.logits(state, pairs.observations).shape == (40, 2)
 
 
+def discounted(time, trajectory, terminal, size):
+    """The weights of the first rows, with the discount 1/2."""
+    pool = SimpleNamespace(time=jnp.array(time), trajectory=jnp.array(trajectory), terminal=jnp.array(terminal))
+    return discounted_weights(pool, Rows(jnp.arange(len(time)), jnp.int32(size)), 0.5)
+
+
 def test_discounted_weights_worked_by_hand():
     """Two trajectories with padding that looks like more of the second; the same with every second step; pairs."""
-    trajectory, mask = jnp.array([4, 4, 4, 0, 0, 0]), jnp.arange(6) < 5
-    ends = jnp.array([False, False, True, False, False, True])  # the first truly ended, the second was cut
-    weights, first = discounted_weights(jnp.array([0, 1, 2, 0, 1, 0]), trajectory, ends, mask, 0.5)
+    trajectory = [4, 4, 4, 0, 0, 0]
+    ends = [False, False, True, False, False, True]  # the first truly ended, the second was cut
+    weights, first = discounted([0, 1, 2, 0, 1, 0], trajectory, ends, 5)
     np.testing.assert_allclose(weights, [0.5, 0.25, 0.125, 0.5, 0.5, 0])
     assert first.tolist() == [True, False, False, True, False, False]
-    weights, _ = discounted_weights(jnp.array([1, 3, 5, 1, 3, 0]), trajectory, ends, mask, 0.5)
+    weights, _ = discounted([1, 3, 5, 1, 3, 0], trajectory, ends, 5)
     np.testing.assert_allclose(weights, [0.75, 0.1875, 0.046875, 0.75, 0.25, 0])
-    single = jnp.array([2, 0, 1]), jnp.array([True, False, True]), jnp.ones(3, bool)
-    weights, first = discounted_weights(jnp.arange(3), *single, 0.5)
+    weights, first = discounted([0, 1, 2], [2, 0, 1], [True, False, True], 3)
     np.testing.assert_allclose(weights, [0.5, 1, 0.5])
     assert first.all()
-    twice, _ = discounted_weights(
-        jnp.array([0, 1, 0, 1]), jnp.zeros(4, int), jnp.zeros(4, bool), jnp.ones(4, bool), 0.5
-    )
+    twice, _ = discounted([0, 1, 0, 1], [0] * 4, [False] * 4, 4)
     np.testing.assert_allclose(twice, [0.5, 0.5, 0.5, 0.5])  # drawn twice: it starts anew
 
 

@@ -119,8 +119,7 @@ def test_shift_of_all_logits():
     def at(c, network, batch):
         last = dataclasses.replace(network.layers[-1], bias=network.layers[-1].bias + c)
         shifted = dataclasses.replace(network, layers=(*network.layers[:-1], last))
-        logits, after = shifted(batch.observation), shifted(batch.next_observation)
-        return implied_reward(logits, batch.action, after, batch.terminal, DISCOUNT), policy_loss(shifted, batch)
+        return implied_reward(shifted, batch, DISCOUNT), policy_loss(shifted, batch)
 
     with jax.enable_x64(True):
         network, batch = probes.network(3, 4, 3), random_batch()
@@ -142,8 +141,7 @@ def test_gradient_equals_finite_differences(norm):
         loss = lambda flat: reward_loss(restore(flat), batch, config)  # noqa: E731
         moves = step * jnp.eye(flat.size)
         slopes = (jax.vmap(loss)(flat + moves) - jax.vmap(loss)(flat - moves)) / (2 * step)
-        logits, after = network(batch.observation), network(batch.next_observation)
-        rewards = implied_reward(logits, batch.action, after, batch.terminal, DISCOUNT)
+        rewards = implied_reward(network, batch, DISCOUNT)
         return jax.grad(loss)(flat), slopes, rewards
 
     with jax.enable_x64(True):

@@ -100,7 +100,7 @@ def test_mimic_from_its_files_to_the_tables(hospital, tmp_path, capsys, ran):
     assert names == {f"{marked}.majority", f"{marked}.previous-action", f"{marked}.bc"}
     for path in (tmp_path / "clinical").glob("*.parquet"):  # metrics and counts, no row of a patient
         assert set(pl.read_parquet(path).columns) - {"metric_policy_loss"} == {
-            *(*METRICS, *TableTask.columns, *CELL_COLUMNS, *RUN_COLUMNS),
+            *(*METRICS, *TableTask.columns(), *CELL_COLUMNS, *RUN_COLUMNS),
             *("trajectories", "held_out_trajectories", "held_out_decisions"),
         }
     assert (tmp_path / "clinical" / "data" / ".gitignore").read_text() == "*\n"

@@ -34,4 +34,4 @@ def test_a_cell_of_format_2():
     assert str(result.cell) == "CartPole-v1-ppo-sampled-thin20 bc n=1"
     assert result.returns.tolist() == [[10, 12], [10, 10]]
     assert result.scores.ravel().tolist() == pytest.approx([-0.0136459, -0.0157188], abs=1e-6)
-    assert result.held_out["error"].tolist() == [0.5, 0.5]
+    assert result.metrics["held_out_error"].tolist() == [0.5, 0.5]

@@ -448,8 +448,8 @@ def test_how_unseen_decisions_are_met_is_kept(results, tmp_path):
     store.save(results[0])
     kept = store.load(results[0].cell)
     for name in ("error", "log_loss"):
-        np.testing.assert_array_equal(kept.held_out[name], results[0].held_out[name])
-        assert (kept.held_out[name] > 0).all()
+        np.testing.assert_array_equal(kept.metrics[f"held_out_{name}"], results[0].metrics[f"held_out_{name}"])
+        assert (kept.metrics[f"held_out_{name}"] > 0).all()
     runs = [(TINY, 0, 0), (TINY, 1, 0)]
     _, dataset = data_of(runs)
     rows = unseen(runs, dataset)

@@ -316,7 +316,7 @@ def test_files_hold_metrics_and_no_data(tmp_path):
     assert path.name.startswith("Ward-7-b.previous-action.")
     table = pl.read_parquet(path)
     counts = {"trajectories", "held_out_trajectories", "held_out_decisions"}
-    assert {*table.columns} == {*TableTask.columns, *CELL_COLUMNS, *RUN_COLUMNS, *METRICS, *counts}
+    assert {*table.columns} == {*TableTask.columns(), *CELL_COLUMNS, *RUN_COLUMNS, *METRICS, *counts}
     assert table["held_out_decisions"].to_list() == [48, 48]
 
 

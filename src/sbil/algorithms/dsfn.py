@@ -124,11 +124,7 @@ def nearest_in_hull(
 
 
 def discounted_weights(
-    time: Int[Array, " rows"],
-    trajectory: Int[Array, " rows"],
-    terminal: Bool[Array, " rows"],
-    mask: Bool[Array, " rows"],
-    discount: float | Array,
+    pool: Pool, rows: Rows, discount: float | Array
 ) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
     """Return ((1 - discount) * discount^t for every row, which rows begin a trajectory).
 
@@ -136,7 +132,8 @@ def discounted_weights(
     next kept one. The last one, unless it is a true end, represents all that would have followed, because successor
     features bootstrap there too.
     """
-    number = jnp.arange(len(time))
+    time, trajectory, terminal = (column[rows.indices] for column in (pool.time, pool.trajectory, pool.terminal))
+    number, mask = jnp.arange(len(time)), rows.mask
     gap = time - jnp.roll(time, 1)
     follows = (trajectory == jnp.roll(trajectory, 1)) & (gap > 0) & (number > 0) & mask
     stride = jnp.min(gap, where=follows, initial=jnp.iinfo(time.dtype).max)
@@ -145,13 +142,6 @@ def discounted_weights(
     goes_on = jnp.roll(follows, -1) & (number < len(time) - 1)
     share = jnp.where(goes_on | terminal, 1 - discount**stride, 1.0)
     return jnp.where(mask, share * discount ** (time - time[start]), 0.0), mask & ~follows
-
-
-def weights_of(dataset: Dataset, discount: float | Array) -> tuple[Float[Array, " rows"], Bool[Array, " rows"]]:
-    """Return the `discounted_weights` of a run's labelled steps."""
-    pool, rows = dataset.pool, dataset.labelled
-    time, trajectory, terminal = (column[rows.indices] for column in (pool.time, pool.trajectory, pool.terminal))
-    return discounted_weights(time, trajectory, terminal, rows.mask, discount)
 
 
 Loss = Callable[[Network, Network, PRNGKeyArray, Array], Array]  # (network, target, key, rows of a minibatch) -> loss
@@ -264,7 +254,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
         started = warm.init(jax.random.fold_in(key, 0), learnable)
         state = jax.lax.fori_loop(0, config.warm_updates, step, started)
         table = make_table(dataset, state.heads, state.scaling, spec.actions)
-        weights, first = weights_of(dataset, config.discount)
+        weights, first = discounted_weights(pool, rows, config.discount)
         usable = jnp.where(kept_out, 0.0, weights)
         mean = jnp.where(rows.mask[:, None], table.features, 0.0).T @ usable / jnp.maximum(usable.sum(), 1e-12)
         demonstrated = mean * weights.sum() / jnp.maximum(first.sum(), 1)
@@ -290,7 +280,7 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
 
     def update(key: PRNGKeyArray, state: DSFNState, dataset: Dataset) -> tuple[DSFNState, Metrics]:
         table = make_table(dataset, state.heads, state.scaling, spec.actions)
-        _, first = weights_of(dataset, config.discount)
+        _, first = discounted_weights(dataset.pool, dataset.labelled, config.discount)
         # mu_i, exactly over the actions at the initial states.
         next_policy = table.each(lambda rows: policy(state, table.next_state(rows)))
         psi, feature_loss = successor_features(

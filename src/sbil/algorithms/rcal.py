@@ -15,7 +15,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
 from sbil.algorithms.bc import BCConfig, policy_loss, supervised
@@ -36,23 +36,17 @@ class RCALConfig(BCConfig):
 NORMS = {"l1": jnp.abs, "squared": jnp.square, "huber": optax.huber_loss}
 
 
-def implied_reward(
-    logits: Float[Array, "batch actions"],
-    action: Int[Array, " batch"],
-    next_logits: Float[Array, "batch actions"],
-    terminal: Bool[Array, " batch"],
-    discount: float | Array,
-) -> Float[Array, " batch"]:
+def implied_reward(network: Network, batch: Transitions, discount: float | Array) -> Float[Array, " batch"]:
     """R(s,a,s') = f(s)[a] - discount * (1 - terminal) * log sum_a' exp f(s')[a']."""
-    value = jnp.take_along_axis(logits, action[:, None], axis=1)[:, 0]
-    return value - discount * jnp.where(terminal, 0.0, jax.nn.logsumexp(next_logits, axis=-1))
+    # The gradient goes through both networks: there is no target.
+    logits, next_logits = network(batch.observation), network(batch.next_observation)
+    value = jnp.take_along_axis(logits, batch.action[:, None], axis=1)[:, 0]
+    return value - discount * jnp.where(batch.terminal, 0.0, jax.nn.logsumexp(next_logits, axis=-1))
 
 
 def reward_loss(network: Network, batch: Transitions, config: RCALConfig) -> Float[Array, ""]:
     """Return the mean norm of the implied reward over the steps with a known successor."""
-    # The gradient goes through both networks: there is no target.
-    logits, next_logits = network(batch.observation), network(batch.next_observation)
-    reward = implied_reward(logits, batch.action, next_logits, batch.terminal, config.discount)
+    reward = implied_reward(network, batch, config.discount)
     return NORMS[config.norm](reward).sum(where=batch.known) / jnp.maximum(batch.known.sum(), 1)
 
 

@@ -16,17 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil import demonstrators
 from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.environments.icu_sepsis import (
-    ACTIONS,
-    DEATH,
-    LEAST,
-    STATES,
-    SURVIVAL,
-    Patient,
-    clinicians,
-    steps,
-    tables,
-)
+from sbil.environments.icu_sepsis import ACTIONS, DEATH, LEAST, STATES, SURVIVAL, Patient, clinicians, steps, tables
 from sbil.environments.icu_sepsis import ENVIRONMENT as ICU_SEPSIS
 from sbil.evaluation import Policies, call, play
 from sbil.evaluation.baselines import PREVIOUS

@@ -61,46 +61,37 @@ def seeds(keys: PRNGKeyArray, episodes: int) -> np.ndarray:
     return np.asarray(every(keys, jnp.arange(episodes))) >> 1  # simulators take seeds below 2^31
 
 
-@lru_cache(maxsize=64)
-def _program(environment: JaxEnvironment, logits: Callable[..., Any], episodes: int, greedy: bool, mesh: Mesh) -> Any:
-    every = jax.vmap(lambda parameters, key: _play(environment, logits, parameters, key, episodes, greedy))
-    sharded = jax.shard_map(every, mesh=mesh, in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
-    return jax.jit(sharded)
-
-
 class _Episode(NamedTuple):
     state: Any
     total: Array
     alive: Array
 
 
-def _play(
-    environment: JaxEnvironment,
-    logits: Callable[..., Any],
-    parameters: Any,
-    key: PRNGKeyArray,
-    episodes: int,
-    greedy: bool,
-) -> Float[Array, " episodes"]:
-    """Return the returns of one policy; stop as soon as its last episode has ended."""
-    start_key, action_key = jax.random.split(key)
-    states = jax.vmap(environment.reset)(jax.random.split(start_key, episodes))
-    start = _Episode(states, jnp.zeros(episodes), jnp.ones(episodes, bool))
+@lru_cache(maxsize=64)
+def _program(environment: JaxEnvironment, logits: Callable[..., Any], episodes: int, greedy: bool, mesh: Mesh) -> Any:
+    def play(parameters: Any, key: PRNGKeyArray) -> Float[Array, " episodes"]:
+        """Return the returns of one policy; stop as soon as its last episode has ended."""
+        start_key, action_key = jax.random.split(key)
+        states = jax.vmap(environment.reset)(jax.random.split(start_key, episodes))
+        start = _Episode(states, jnp.zeros(episodes), jnp.ones(episodes, bool))
 
-    def step(carry: tuple[Array, _Episode]) -> tuple[Array, _Episode]:
-        time, episode = carry
-        with in_float32():
-            scores = logits(parameters, jax.vmap(environment.observe)(episode.state))
-        action = choose(jax.random.fold_in(action_key, time), scores, greedy)
-        state, reward, terminal = jax.vmap(environment.step)(episode.state, action)
-        total = episode.total + jnp.where(episode.alive, reward, 0.0)
-        return time + 1, _Episode(state, total, episode.alive & ~terminal)
+        def step(carry: tuple[Array, _Episode]) -> tuple[Array, _Episode]:
+            time, episode = carry
+            with in_float32():
+                scores = logits(parameters, jax.vmap(environment.observe)(episode.state))
+            action = choose(jax.random.fold_in(action_key, time), scores, greedy)
+            state, reward, terminal = jax.vmap(environment.step)(episode.state, action)
+            total = episode.total + jnp.where(episode.alive, reward, 0.0)
+            return time + 1, _Episode(state, total, episode.alive & ~terminal)
 
-    def unfinished(carry: tuple[Array, _Episode]) -> Array:
-        return (carry[0] < environment.time_limit) & carry[1].alive.any()
+        def unfinished(carry: tuple[Array, _Episode]) -> Array:
+            return (carry[0] < environment.time_limit) & carry[1].alive.any()
 
-    _, episode = jax.lax.while_loop(unfinished, step, (jnp.int32(0), start))
-    return episode.total
+        _, episode = jax.lax.while_loop(unfinished, step, (jnp.int32(0), start))
+        return episode.total
+
+    sharded = jax.shard_map(jax.vmap(play), mesh=mesh, in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
+    return jax.jit(sharded)
 
 
 def choose(key: PRNGKeyArray, logits: Float[Array, "n actions"], greedy: bool) -> Array:

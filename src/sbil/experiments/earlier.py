@@ -7,9 +7,9 @@ import polars as pl
 
 from sbil.algorithms import settings_of
 from sbil.evaluation.matching import METRICS
-from sbil.experiments.cell import Cell
 from sbil.experiments.result import Result
 from sbil.experiments.table import TableTask, mark, slug
+from sbil.experiments.task import Cell
 from sbil.version import MADE_BY
 
 SIZES = ("trajectories", "held_out_trajectories", "held_out_decisions")

@@ -6,12 +6,11 @@ Decisions of demonstrations that a run has not seen judge it too, without the en
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import polars as pl
 from jaxtyping import Array
 
 from sbil import algorithms, demonstrators, environments
@@ -21,13 +20,10 @@ from sbil.demonstrations import Demonstrations
 from sbil.environments.base import JaxEnvironment
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
-from sbil.experiments.task import Prepared, Run, Task, at_least
+from sbil.experiments.methods import Method
+from sbil.experiments.task import Cell, Prepared, Run, Task, at_least
 from sbil.folds import FOLDS
 from sbil.keys import named
-
-if TYPE_CHECKING:
-    from sbil.experiments.cell import Cell
-    from sbil.experiments.methods import Method
 
 SIZES = (1, 3, 7, 10, 15)
 TRAJECTORIES = 200  # the most that any environment collects for an experiment
@@ -48,17 +44,6 @@ class EnvironmentTask(Task):
     unlabelled: int = 0  # further trajectories of which the states are shown, and no decision
     every_state: bool = False  # whether states are shown whose decision is thinned away
     seed: int = 0  # of the demonstrations, their draws and the networks: another seed makes everything anew
-
-    columns: ClassVar[dict[str, Any]] = {
-        "environment": pl.String,
-        "demonstrator": pl.String,
-        "mode": pl.String,
-        "thin": pl.Int32,
-        "episodes": pl.Int32,
-        "unlabelled": pl.Int32,
-        "every_state": pl.Boolean,
-        "seed": pl.Int32,
-    }
 
     def __post_init__(self) -> None:
         at_least(1, thin=self.thin, episodes=self.episodes)
@@ -88,16 +73,16 @@ class EnvironmentTask(Task):
         seed = f" seed {self.seed}" if self.seed else ""
         return f"n={size}{states}{seed}"
 
-    def file_name(self, cell: "Cell") -> str:
+    def file_name(self, cell: Cell) -> str:
         return f"{self.environment}.{cell.method.algorithm}.n{cell.size}"
 
-    def check(self, cell: "Cell") -> None:
+    def check(self, cell: Cell) -> None:
         at_least(1, size=cell.size, updates=cell.updates)
         if cell.size + self.unlabelled > TRAJECTORIES:
             shown = f"{cell.size} and {self.unlabelled} unlabelled" if self.unlabelled else str(cell.size)
             raise UserError(f"size must be at most {TRAJECTORIES} trajectories. Got {shown}.")
 
-    def surroundings(self, cell: "Cell") -> list[Any]:
+    def surroundings(self, cell: Cell) -> list[Any]:
         environment = environments.get(self.environment)
         pool, name = environment.demonstrations, cell.method.algorithm
         if cell.size + self.unlabelled > pool:
@@ -110,17 +95,17 @@ class EnvironmentTask(Task):
         rounding = ["demonstrations in float32"] * isinstance(environment, JaxEnvironment)
         return [expert, pool, FOLDS, *rounding]
 
-    def require(self, methods: Sequence["Method"]) -> None:
+    def require(self, methods: Sequence[Method]) -> None:
         environments.require(self.environment)
 
-    def program(self, cell: "Cell") -> tuple[Any, ...]:
+    def program(self, cell: Cell) -> tuple[Any, ...]:
         return self.environment, self.seed, self.shows_states, max(cell.size, *SIZES), self.episodes
 
     def prepare(self, runs: Sequence[Run]) -> "EnvironmentRuns":
         return EnvironmentRuns(self, runs)
 
 
-def played(cell: "Cell") -> EnvironmentTask:
+def played(cell: Cell) -> EnvironmentTask:
     """The task of a cell whose policies play in an environment."""
     if not isinstance(cell.task, EnvironmentTask):
         raise TypeError(f"{cell} is not played in an environment")
@@ -213,13 +198,13 @@ def pooled(runs: Sequence[Run]) -> tuple[Demonstrations, Sources]:
     return together, dict(zip(names, zip(collected, begin, strict=True), strict=True))
 
 
-def source_of(cell: "Cell") -> tuple[str, str, str, int]:
+def source_of(cell: Cell) -> tuple[str, str, str, int]:
     """Whose demonstrations a cell learns from."""
     task = played(cell)
     return task.environment, task.demonstrator, task.mode, task.seed
 
 
-def trajectories_of(sources: Sources, cell: "Cell", draw: int, beyond: bool = False) -> np.ndarray:
+def trajectories_of(sources: Sources, cell: Cell, draw: int, beyond: bool = False) -> np.ndarray:
     """Return the trajectories of the pool that a run looks at; with `beyond`, the last `HELD_OUT` of the others."""
     collected, begin = sources[source_of(cell)]
     order = collected.draw(len(collected), seed=draw + 1000 * cell.task.seed)

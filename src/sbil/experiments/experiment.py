@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sbil.experiments.cell import Cell
 from sbil.experiments.environment import SIZES, EnvironmentTask
 from sbil.experiments.methods import Method
+from sbil.experiments.task import Cell
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,21 @@ class Experiment:
 
     def cells(self) -> list[Cell]:
         """Every cell, demonstrator by demonstrator and method by method."""
+        shown, seed = self.every_state, self.seed
         return [
             Cell(
-                self._task(demonstrator, mode, unlabelled),
+                EnvironmentTask(self.environment, *who, self.thin, self.episodes, unlabelled, shown, seed),
                 method,
                 size,
                 self.draws,
                 self.initialisations,
                 method.updates(self.updates),
             )
-            for demonstrator, mode in self.demonstrators
+            for who in self.demonstrators
             for method in self.methods
             for size in self.sizes
             for unlabelled in self.unlabelled
         ]
-
-    def _task(self, demonstrator: str, mode: str, unlabelled: int) -> EnvironmentTask:
-        return EnvironmentTask(
-            self.environment, demonstrator, mode, self.thin, self.episodes, unlabelled, self.every_state, self.seed
-        )
 
 
 def cells_of(experiments: Sequence[Experiment]) -> list[Cell]:

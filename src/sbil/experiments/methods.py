@@ -75,27 +75,24 @@ def _counted(name: str, part: Learning) -> Says:
     return lambda judged: counts.decided(judged)[name]
 
 
-def _logistic(part: Learning) -> Says:
+def _logistic(part: Learning) -> Any:
     from sklearn.linear_model import LogisticRegression
 
-    return _classified(LogisticRegression(max_iter=2000), part)
+    return LogisticRegression(max_iter=2000)
 
 
-def _trees(part: Learning) -> Says:
+def _trees(part: Learning) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    return _classified(HistGradientBoostingClassifier(random_state=part.seed), part)
+    return HistGradientBoostingClassifier(random_state=part.seed)
 
 
-def _with_scikit_learn(name: str, baseline: Baseline, part: Learning) -> Says:
+def _classified(name: str, make: Callable[[Learning], Any], part: Learning) -> Says:
+    """Fit a classifier of scikit-learn. If the data have only one action, it always predicts that action."""
     try:
-        return baseline(part)
+        model = make(part)
     except ImportError:
         raise UserError(f"{name} needs scikit-learn; install it with: pip install 'sbil[clinical]'") from None
-
-
-def _classified(model: Any, part: Learning) -> Says:
-    """Fit a classifier of scikit-learn. If the data have only one action, it always predicts that action."""
     steps, actions = part.demonstrations.flat(), len(part.demonstrations.action_names)
     taken = np.unique(steps.action)
     if len(taken) > 1:
@@ -119,6 +116,6 @@ def scaled(scaling: Standardisation | None, observations: np.ndarray) -> np.ndar
 BASELINES: dict[str, Baseline] = {
     MAJORITY: partial(_counted, MAJORITY),
     PREVIOUS: partial(_counted, PREVIOUS),
-    LOGISTIC: partial(_with_scikit_learn, LOGISTIC, _logistic),
-    TREES: partial(_with_scikit_learn, TREES, _trees),
+    LOGISTIC: partial(_classified, LOGISTIC, _logistic),
+    TREES: partial(_classified, TREES, _trees),
 }

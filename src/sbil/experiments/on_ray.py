@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import jax
 
 from sbil.errors import UserError
-from sbil.experiments.cell import Cell
 from sbil.experiments.result import Result, results_in
 from sbil.experiments.run import Execute, Watch, announce, run_cells
 from sbil.experiments.store import Store, packed, unpacked
+from sbil.experiments.task import Cell
 
 RETRIES = 5  # how often a group is run again whose worker or machine was lost
 AHEAD = 2  # tasks sent per task that the cluster can run at once: every machine is busy, and memory stays flat

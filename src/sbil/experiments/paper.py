@@ -23,14 +23,7 @@ from sbil.experiments.experiment import Experiment
 from sbil.experiments.methods import Method
 
 EDM = (Method("edm"), Method("edm", "released"), Method("edm", "paper"))
-METHODS = (
-    Method("bc"),
-    Method("bc", "decay"),
-    Method("rcal"),
-    Method("dsfn"),
-    Method("value_dice"),
-    *EDM,
-)
+METHODS = (Method("bc"), Method("bc", "decay"), Method("rcal"), Method("dsfn"), Method("value_dice"), *EDM)
 SAMPLED, DQN = (("ppo", "sampled"),), (("dqn", "greedy"),)
 STATES = tuple(range(1, 8))
 

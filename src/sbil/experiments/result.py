@@ -10,12 +10,10 @@ import numpy as np
 import polars as pl
 
 from sbil.errors import UserError
-from sbil.experiments.cell import Cell
 from sbil.experiments.methods import Method
-from sbil.experiments.task import Task
+from sbil.experiments.task import Cell, Task
 
 DIAGNOSTIC = "metric_"  # the columns of training diagnostics start with this
-HELD_OUT = "held_out_"  # in environments, metrics of decisions that a run has not seen start with this
 SECONDS = ("selection", "training", "evaluation")
 CELL_COLUMNS: dict[str, Any] = {  # those of the task come first
     "method": pl.String,
@@ -70,20 +68,9 @@ class Result:
         return scores.reshape(self.cell.draws, self.cell.initialisations)
 
     @property
-    def held_out(self) -> dict[str, np.ndarray]:
-        """[runs], the log-loss and the error on decisions that a run has not seen, in environments."""
-        found = {name.removeprefix(HELD_OUT): name for name in self.metrics if name.startswith(HELD_OUT)}
-        return {short: self.metrics[name] for short, name in found.items()}
-
-    @property
     def diverged(self) -> int:
         """How many runs diverged."""
         return int((self.diverged_at >= 0).sum())
-
-    @property
-    def diagnostics(self) -> dict[str, np.ndarray]:
-        """[runs], the diagnostics at the end of training."""
-        return {name: values[:, -1] for name, values in self.curves.items()}
 
     def without_episodes(self) -> "Result":
         """The same with one mean return per run: all that a report needs, in little memory."""
@@ -96,7 +83,7 @@ class Result:
     def table(self) -> pl.DataFrame:
         """One row per run."""
         schema = {
-            **self.cell.task.columns,
+            **self.cell.task.columns(),
             **CELL_COLUMNS,
             **RUN_COLUMNS,
             **{f"{DIAGNOSTIC}{name}": pl.List(pl.Float32) for name in sorted(self.curves)},
@@ -141,7 +128,7 @@ class Result:
 
 def results_in(table: pl.DataFrame) -> Iterator[Result]:
     """The cells of a table with one row per run, in the order in which they stand."""
-    of_tasks = {name for kind in Task.__subclasses__() for name in kind.columns}
+    of_tasks = {name for kind in Task.__subclasses__() for name in kind.columns()}
     keys = [name for name in table.columns if name in of_tasks or name in CELL_COLUMNS]
     for group in table.partition_by([*keys, "fingerprint"], maintain_order=True):
         yield _result(group, of_tasks)
@@ -174,7 +161,7 @@ def _result(table: pl.DataFrame, of_tasks: set[str]) -> Result:
 def _cell(row: dict[str, Any]) -> Cell:
     """The cell that a row belongs to."""
     for kind in Task.__subclasses__():
-        if row.get(next(iter(kind.columns))) is not None:
+        if row.get(next(iter(kind.columns()))) is not None:
             sizes = {name: row[name] for name in CELL_COLUMNS if name != "method"}
             return Cell(kind.from_row(row), Method.parse(row["method"]), **sizes)
     raise UserError("not a file of results: it does not say what was run.")

@@ -12,11 +12,10 @@ import numpy as np
 
 from sbil import algorithms, devices, files
 from sbil.checkpoint import Checkpoint
-from sbil.experiments.cell import Cell
 from sbil.experiments.methods import Baseline
 from sbil.experiments.result import Result
 from sbil.experiments.store import Store
-from sbil.experiments.task import Prepared, Run
+from sbil.experiments.task import Cell, Prepared, Run
 from sbil.provenance import commit, versions
 from sbil.selection import Candidate, alike, select, share_of_work
 from sbil.training import Report, Trained, room_for, train_many
@@ -184,16 +183,10 @@ def run_baseline(cell: Cell, baseline: Baseline, tell: Callable[[float, Report],
     for run in range(count):
         parts.append(data.score_baseline(baseline, run))
         tell((run + 1) / count, Report(run + 1, count, {}, np.zeros(count, bool)))
-    return Result(
-        cell,
-        np.zeros((count, 0)),
-        cell.task.scale,
-        np.full(count, -1),
-        seconds={"training": time.perf_counter() - started},
-        made_by={**versions(), "commit": commit()},
-        fingerprint=cell.fingerprint,
-        metrics={name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
-    )
+    scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    found = Found(np.full(count, -1), scores, training=time.perf_counter() - started)
+    (result,) = _results([cell], found, Choice([], [], 0.0, 0.0), {**versions(), "commit": commit()})
+    return result
 
 
 def _run_part(

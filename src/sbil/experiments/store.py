@@ -5,6 +5,7 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,9 +16,8 @@ from sbil import files
 from sbil.checkpoint import Checkpoint
 from sbil.errors import UserError
 from sbil.experiments import earlier
-from sbil.experiments.cell import Cell
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS, Result, results_in
-from sbil.experiments.task import Task
+from sbil.experiments.task import Cell, Task
 
 FORMAT = "sbil-runs-1"
 DAMAGED = "damaged; delete it and run the command again."
@@ -127,9 +127,11 @@ def read(path: Path) -> Iterator[Result]:
     yield from _results(path, table)
 
 
-def _table(path: Path) -> pl.DataFrame:
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file in what is said of it."""
     try:
-        return unpacked(path.read_bytes())
+        yield
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except FileNotFoundError:
@@ -138,16 +140,17 @@ def _table(path: Path) -> pl.DataFrame:
         raise UserError(f"{path}: {DAMAGED}") from None
 
 
+def _table(path: Path) -> pl.DataFrame:
+    with _named(path):
+        return unpacked(path.read_bytes())
+
+
 def _results(path: Path, table: pl.DataFrame) -> Iterator[Result]:
-    try:
+    with _named(path):
         missing = [name for name in (*CELL_COLUMNS, *RUN_COLUMNS) if name not in table.columns]
         if missing:
             raise UserError(f"not a file of results, it has no column {missing[0]}.")
         yield from results_in(table)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except (ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
-        raise UserError(f"{path}: {DAMAGED}") from None
 
 
 def files_in(folder: Path) -> list[Path]:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import polars as pl
 
 from sbil import algorithms
 from sbil.dataset import Dataset, make_dataset, spec_of, standardisation_of
@@ -24,9 +23,8 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation.decided import Decided, decided
 from sbil.evaluation.matching import METRICS, scores
-from sbil.experiments.cell import Cell
 from sbil.experiments.methods import BASELINES, Baseline, Learning, Method, Says, reference, scaled
-from sbil.experiments.task import Prepared, Run, Task, at_least
+from sbil.experiments.task import Cell, Prepared, Run, Task, at_least
 from sbil.fitting import fingerprint
 from sbil.keys import named
 from sbil.policy import Policy
@@ -67,17 +65,6 @@ class TableTask(Task):
     demonstrations: Demonstrations | None = field(default=None, compare=False, repr=False)
     behind: Process | None = field(default=None, compare=False, repr=False)
 
-    columns: ClassVar[dict[str, Any]] = {
-        "title": pl.String,
-        "name": pl.String,
-        "origin": pl.String,
-        "held_out": pl.Float64,
-        "standardise": pl.Boolean,
-        "seed": pl.Int32,
-        "notes": pl.String,  # as JSON
-        "process": pl.String,
-        "played": pl.String,  # as JSON
-    }
     place: ClassVar[str] = "clinical"
     private: ClassVar[str] = "clinical/data"
 
@@ -113,14 +100,10 @@ class TableTask(Task):
     def file_name(self, cell: Cell) -> str:
         return f"{slug(self.title)}.{slug(cell.method.algorithm)}"
 
-    def as_row(self) -> dict[str, Any]:
-        return {**super().as_row(), "notes": json.dumps(self.notes), "played": json.dumps(self.played)}
-
     @classmethod
-    def from_row(cls, row: dict[str, Any]) -> "TableTask":
-        fields = {name: row[name] for name in cls.columns}
+    def from_row(cls, row: dict[str, Any]) -> Task:
         played = tuple((str(metric), str(title)) for metric, title in json.loads(row["played"]))
-        return cls(**{**fields, "notes": tuple(json.loads(row["notes"])), "played": played})
+        return super().from_row({**row, "notes": tuple(json.loads(row["notes"])), "played": played})
 
     def check(self, cell: Cell) -> None:
         at_least(0, updates=cell.updates)

@@ -40,14 +40,6 @@ def printed(task: str, what: int | str, algorithm: str) -> Printed | None:
     return _table().get((SUCCESSORS.get(task, task), str(what), algorithm))
 
 
-@cache
-def printed_returns() -> dict[str, dict[str, str]]:
-    """Return the paper's returns of random networks and demonstrators, by our names of the environments."""
-    rows = csv.DictReader(asset("paper_returns.csv").splitlines())
-    ours = {theirs: mine for mine, theirs in SUCCESSORS.items()}
-    return {ours.get(row["environment"], row["environment"]): row for row in rows}
-
-
 def counterpart(result: Result) -> Printed | None:
     """Return the printed cell that a result repeats; None for our variants and for cells with further states."""
     cell, method = result.cell, COUNTERPARTS.get(method_of(result))
