@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 from cells import changed
@@ -9,7 +10,9 @@ from sbil.algorithms.edm_robust import EDMRobustConfig
 from sbil.errors import UserError
 from sbil.experiments.store import read_all
 from studies.pages import RESULTS
-from studies.remedies.study import FINAL, LISTS, SETTINGS, Run, cells, run
+from studies.remedies.figures import DRAWN, drawings
+from studies.remedies.stored import COLUMNS
+from studies.remedies.study import FINAL, LISTS, SETTINGS, SIZES, Run, cells, run
 
 CHOSEN = "edm_robust+weight=0/1"  # by each run
 RUNS = RESULTS / "remedies"
@@ -65,7 +68,7 @@ def test_published_runs_say_with_what_settings_they_were_made():
     found = read_all([RUNS / f"{environment}.parquet" for environment in SETTINGS])
     assert {len(result.cell.runs) for result in found if result.cell.task.seed == 0} == {50}
     assert all(len(result.cell.runs) >= 50 for result in read_all(sorted(RUNS.glob("*.parquet"))))
-    assert all(set(result.held_out) == {"error", "log_loss"} for result in found)
+    assert all(set(result.metrics) == {"held_out_error", "held_out_log_loss"} for result in found)
     default = [result for result in found if str(result.cell.method) == "edm_robust"]
     assert {
         seed: sum(r.cell.task.seed == seed and not r.cell.task.every_state for r in default) for seed in (0, 1, 2)
@@ -114,3 +117,16 @@ def test_the_runs_of_a_cpu_are_whole():
         3,
         7,
     }
+
+
+@pytest.mark.skipif(not RUNS.is_dir(), reason="the published runs are not here")
+def test_the_figures_are_drawn_from_the_published_runs():
+    """A line per form of EDM in each panel of diagnostics, and one at the gap -0.5; a mark per method and size."""
+    found = drawings()
+    panels = {name: [axis for axis in figure.axes if axis.axison] for name, figure in found.items()}
+    assert [len(axis.get_lines()) for axis in panels["remedies"]] == [3, 3, 4, 4, 3, 3, 3, 3]
+    assert len(panels["final"]) == len(COLUMNS)
+    assert {len(axis.containers) for axis in panels["final"]} == {len(DRAWN) * len(SIZES)}
+    for figure in found.values():
+        figure.canvas.draw()
+        plt.close(figure)

@@ -1,6 +1,6 @@
-"""Groups of cells on a Ray cluster: every group is a task, and a lost worker or machine costs no result.
+"""Groups of cells on a Ray cluster. Every group is one Ray task; if a worker or a machine is lost, no result is lost.
 
-Ray is imported inside functions only: a plain install does not have it.
+Ray is imported inside functions only, because a plain install does not have it.
 """
 
 import logging
@@ -26,24 +26,24 @@ from sbil.experiments.run import Execute, Watch, announce, run_cells
 from sbil.experiments.store import Store, packed, unpacked
 from sbil.experiments.task import Cell
 
-RETRIES = 5  # how often a group is run again whose worker or machine was lost
+RETRIES = 5  # how often a group is run again if its worker or machine is lost
 AHEAD = 2  # tasks sent per task that the cluster can run at once: every machine is busy, and memory stays flat
 PAUSE = 5.0  # seconds between two looks at the cluster and the store while no task ends
-PATIENCE = 5.0  # seconds within which a cluster has to answer
-NOTED = Path("/tmp/ray/ray_current_cluster")  # where Ray keeps the address of the cluster this machine belongs to
+PATIENCE = 5.0  # seconds that a cluster has for its answer
+NOTED = Path("/tmp/ray/ray_current_cluster")  # in this file Ray notes the address of this machine's cluster
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",  # keeps Ray from printing on our output when a worker is lost
-    "RAY_task_oom_retries": str(RETRIES),  # else a group that no machine has the memory for is tried for ever
+    "RAY_task_oom_retries": str(RETRIES),  # without it, Ray never gives up a group that is too large for any machine
 }
-OBJECTS = 100 << 20  # bytes for the results on their way, in a Ray of our own
+OBJECTS = 100 << 20  # bytes for results in transit, if we start Ray ourselves
 
 
 def on_ray(address: str | None = None) -> Execute:
-    """Run groups on the Ray cluster at `address` ("auto": the one this machine belongs to), or on a Ray of our own.
+    """Run groups on the Ray cluster at `address` ("auto": this machine's cluster). Without an address, start Ray here.
 
-    This process writes the store. A worker tells nothing before its group is done: `watch` hears that a group was
-    sent. A connection to Ray that the caller has made already is used, and left.
+    This process writes the store. A worker reports only when its group is done, so `watch` hears only that a group was
+    sent. If the caller is connected to Ray already, that connection is used and stays open.
     """
     ray = load()
 
@@ -56,7 +56,7 @@ def on_ray(address: str | None = None) -> Execute:
 
 
 def load() -> Any:
-    """Ray, with settings that it reads when it is imported; those that the user has made stay."""
+    """Import Ray. It reads its settings during the import; settings of the user have priority."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
@@ -68,7 +68,7 @@ def load() -> Any:
 
 @contextmanager
 def connected(ray: Any, address: str | None) -> Iterator[None]:
-    """A connection to the cluster, ended with the block; with no address, a Ray that is ended as well."""
+    """Connect to the cluster for the length of the block. Without an address, start Ray and end it after the block."""
     if ray.is_initialized():
         yield
         return
@@ -90,11 +90,11 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """Keep the caller's handler of SIGTERM, which Ray replaces, and JAX quiet about processes that Ray starts."""
+    """Keep the caller's handler of SIGTERM, which Ray replaces. Silence JAX's warning about the processes of Ray."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         with warnings.catch_warnings():
-            # The new processes run another program at once, and never touch what JAX warns of.
+            # The new processes run another program at once, so the deadlock that JAX warns of cannot happen.
             warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
             yield
     finally:
@@ -103,7 +103,7 @@ def as_before() -> Iterator[None]:
 
 
 def require_listener(address: str) -> None:
-    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
+    """Refuse an address at which nothing listens. Ray itself would try for minutes."""
     if address == "auto":
         noted = NOTED.read_text().strip() if os.access(NOTED, os.R_OK) else ""
         address = os.environ.get("RAY_ADDRESS") or noted
@@ -121,7 +121,7 @@ def require_listener(address: str) -> None:
 
 
 class Sent(NamedTuple):
-    """A task on its way: its cells, and the CPUs (or GPUs) it asked for."""
+    """A task that was sent: its cells, and how many CPUs (or GPUs) it needs."""
 
     cells: list[Cell]
     amount: int
@@ -130,7 +130,7 @@ class Sent(NamedTuple):
 def run_groups(
     ray: Any, work: Sequence[list[Cell]], store: Store, watch: Watch | None = None
 ) -> Iterator[list[Result]]:
-    """The results of every group as they arrive; tasks that are left behind are cancelled."""
+    """Yield the results of every group as they arrive. At the end, cancel the tasks that are left."""
     devices = jax.local_device_count() if jax.default_backend() == "cpu" else 1
     kind = "GPU" if any(machines(ray, "GPU")) and os.environ.get("JAX_PLATFORMS") != "cpu" else "CPU"
     most = 1 if kind == "GPU" else devices
@@ -160,12 +160,12 @@ def run_groups(
 
 
 def machines(ray: Any, kind: str) -> list[int]:
-    """The CPUs or GPUs of every machine that is alive."""
+    """Return the number of CPUs or GPUs of every machine that is alive."""
     return [int(node["Resources"].get(kind, 0)) for node in ray.nodes() if node["Alive"]]
 
 
 def environment(devices: int) -> dict[str, str]:
-    """What JAX in a worker has to find before it starts, to give the bits that it gives here."""
+    """Return the environment variables with which JAX in a worker gives the same bits as here."""
     variables = {name: value for name, value in os.environ.items() if name.startswith("JAX_")}
     variables["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "")
     if "xla_force_host_platform_device_count" not in variables["XLA_FLAGS"]:
@@ -174,7 +174,7 @@ def environment(devices: int) -> dict[str, str]:
 
 
 def take_back(ray: Any, waiting: deque[list[Cell]], sent: dict[Any, Sent], amount: int) -> None:
-    """Let tasks wait again that ask for more than any machine has, now that the largest is lost."""
+    """After the largest machine was lost: cancel tasks that need more than any machine has, and queue them again."""
     for reference, task in list(sent.items()):
         if 0 < amount < task.amount:
             ray.cancel(reference, force=True)
@@ -182,7 +182,7 @@ def take_back(ray: Any, waiting: deque[list[Cell]], sent: dict[Any, Sent], amoun
 
 
 def finished_elsewhere(ray: Any, sent: dict[Any, Sent], store: Store) -> Iterator[list[Result]]:
-    """The results of tasks that another process, filling the same store, was faster with."""
+    """Yield the results that another process has put into the same store meanwhile, and cancel their tasks."""
     for reference, task in list(sent.items()):
         if found := store.load_all(task.cells):
             ray.cancel(reference, force=True)
@@ -191,7 +191,7 @@ def finished_elsewhere(ray: Any, sent: dict[Any, Sent], store: Store) -> Iterato
 
 
 def arrived(ray: Any, sent: dict[Any, Sent]) -> Iterator[list[Result]]:
-    """Wait for a task to end, then the results of all that have; an error is raised when the others are safe."""
+    """Wait until a task ends, and yield the results of all that have ended. Raise an error only after the others."""
     if not sent:
         time.sleep(PAUSE)
         return
@@ -212,7 +212,7 @@ def arrived(ray: Any, sent: dict[Any, Sent]) -> Iterator[list[Result]]:
 
 
 def fetch(ray: Any, reference: Any, cells: Sequence[Cell]) -> list[Result]:
-    """The results of a task that has ended; its mistakes are raised as they would be here."""
+    """Return the results of a task that has ended. Raise its errors as if it had run here."""
     try:
         results = list(results_in(unpacked(ray.get(reference))))
     except ray.exceptions.RayTaskError as error:

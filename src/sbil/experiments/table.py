@@ -1,8 +1,8 @@
 """Tasks that match recorded decisions: runs learn from a part of a dataset and are judged by the decisions held out.
 
-Run k learns from the random split with seed `seed` + k: by patient where the data say who that is, else by stay or
-episode. Whatever is fitted, standardisation too, is fitted to the learning part alone. If the process behind the data
-is known, what was learned is played in it as well.
+Run k learns from the random split with seed `seed` + k. Splits are by patient if the data name patients, else by stay
+or episode. Standardisation, too, is fitted to the learning part alone. If the process behind the data is known, the
+learned policies are also played in it.
 """
 
 import hashlib
@@ -31,26 +31,26 @@ from sbil.policy import Policy
 from sbil.training import pick
 
 LEARNERS = ("bc", "bc:decay", "rcal", "edm", "edm:released", "edm:paper", "value_dice", "dsfn")
-METHODS = (*BASELINES, *LEARNERS)  # what takes longest comes last
-WHOLE = 0  # the size of every cell of a table: runs learn from the whole learning part
+METHODS = (*BASELINES, *LEARNERS)  # the slowest come last
+WHOLE = 0  # the size of every cell of a table: its runs learn from their whole learning part
 
 
 class Process(NamedTuple):
     """A process that is known, in which policies are played."""
 
     name: str  # with everything that its metrics depend on
-    references: Mapping[str, Policy]  # known policies, judged like what was learned
-    asked: Demonstrations  # made-up decisions: what a method says of them tells the process everything about it
-    metrics: Mapping[str, str]  # what playing gives, and what tables call it
+    references: Mapping[str, Policy]  # known policies, which are judged like learned ones
+    asked: Demonstrations  # made-up decisions; a method's answers to them determine how it plays
+    metrics: Mapping[str, str]  # the metrics of playing, and their titles in tables
     play: Callable[[str, Mapping[int, Decided]], dict[int, dict[str, float]]]
-    # (method, what it says of `asked` by the seed of the split) -> metrics by seed
+    # (method, its answers to `asked` by the seed of the split) -> metrics by seed
 
 
 @dataclass(frozen=True)
 class TableTask(Task):
-    """Recorded decisions, how they are split, and what must be known to read the scores.
+    """Recorded decisions, how they are split, and notes for readers of the scores.
 
-    A task that was read from a file of results has no demonstrations, and cannot be run.
+    A task that was read from a file of results has no demonstrations and cannot be run.
     """
 
     name: str  # of the dataset
@@ -78,7 +78,7 @@ class TableTask(Task):
         process: Process | None = None,
         **fields: Any,
     ) -> "TableTask":
-        """The task of demonstrations, by a process if that is known; `fields` are further fields of the task."""
+        """Return the task of demonstrations. Give the process if it is known; `fields` are other fields of the task."""
         groups = None
         if demonstrations.groups is not None:
             groups = np.unique(demonstrations.groups, return_inverse=True)[1].tolist()
@@ -121,7 +121,7 @@ class TableTask(Task):
         return []
 
     def require(self, methods: Sequence[Method]) -> None:
-        """Refuse algorithms that cannot learn from the data. The copy that is looked at goes again."""
+        """Refuse algorithms that cannot learn from the data."""
         learners = [method.algorithm for method in methods if not self.baseline(method)]
         if learners and self.demonstrations:
             whole = make_dataset(self.demonstrations)
@@ -129,14 +129,14 @@ class TableTask(Task):
                 algorithms.require(name, whole)
 
     def program(self, cell: Cell) -> tuple[Any, ...]:
-        return self, cell  # each cell by itself: the splits fill the memory, and XLA rounds by the number of runs
+        return self, cell  # one cell per program: the splits fill the memory, and XLA rounds by the number of runs
 
     def prepare(self, runs: Sequence[Run]) -> "TableRuns":
         return TableRuns(self, runs)
 
 
 class TableRuns(Prepared):
-    """Random splits of one dataset: a run each."""
+    """Random splits of one dataset. Each run has its own split."""
 
     def __init__(self, task: TableTask, runs: Sequence[Run]) -> None:
         assert task.demonstrations is not None, f"{task.title} was read from results; open its data to run it"
@@ -154,13 +154,13 @@ class TableRuns(Prepared):
             self.dataset = self.standardised() if task.standardise else self.as_it_is(task.demonstrations)
 
     def as_it_is(self, whole: Demonstrations) -> Dataset:
-        """All data once, and the learning part of each split."""
+        """Return one pool of all data, and the rows of the learning part of each split."""
         places = {id(trajectory): place for place, trajectory in enumerate(whole.trajectories)}
         parts = [part.demonstrations.trajectories for part in self.learning]
         return make_dataset(whole, [np.array([places[id(trajectory)] for trajectory in part]) for part in parts])
 
     def standardised(self) -> Dataset:
-        """One pool with the learning part of each split, standardised by itself."""
+        """Return one pool that holds the learning part of each split. Each part has its own standardisation."""
         trajectories = [
             replace(trajectory, observations=scaled(part.scaling, trajectory.observations))
             for part in self.learning
@@ -172,7 +172,7 @@ class TableRuns(Prepared):
         return make_dataset(together, draws)
 
     def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> dict[str, np.ndarray]:
-        # To the host in one piece: on several CPU devices every run picked there would be a collective program.
+        # All networks go to the host at once. On several CPU devices, taking one run would be a collective program.
         networks = jax.device_get(networks)
         policies = [self._policy(pick(networks, place), run) for place, run in enumerate(members)]
         said = [None if lost else partial(decided, policy) for policy, lost in zip(policies, diverged, strict=True)]
@@ -186,7 +186,7 @@ class TableRuns(Prepared):
         return Policy(network, data.observation_names, data.action_names, scaling)
 
     def judge(self, said: Sequence[Says | None], members: np.ndarray) -> dict[str, np.ndarray]:
-        """Score what some of the runs say of held-out decisions; what diverged says nothing and has no scores."""
+        """Score the answers of some runs to held-out decisions. A run that diverged has no answers and no scores."""
         rows = [self._matched(says, run) for says, run in zip(said, members, strict=True)]
         if process := self.task.behind:
             by_seed = {self.seeds[run]: says(process.asked) for says, run in zip(said, members, strict=True) if says}
@@ -206,7 +206,7 @@ class TableRuns(Prepared):
 
 
 class Wanted(NamedTuple):
-    """A method of a table, on how many of the splits, and its updates."""
+    """A method of a table, the number of splits it is run on, and its updates."""
 
     method: Method
     splits: int
@@ -218,8 +218,8 @@ def wanted(
 ) -> list[Wanted]:
     """Read the methods of a table, such as edm:released or bc+weight_decay=1; dsfn@2 is run on the first 2 splits only.
 
-    updates: of algorithms (default: what the preset of each asks for). A method that learns in rounds keeps its own.
-    baselines: what else is no algorithm, beside `BASELINES`: the references of a process.
+    updates: of every algorithm (default: those of its preset). A method that learns in rounds keeps its own number.
+    baselines: the references of a process, which are no algorithms either.
     """
     at_least(1, splits=splits, **({} if updates is None else {"updates": updates}))
     found: dict[str, Wanted] = {}
