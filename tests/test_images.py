@@ -17,8 +17,8 @@ from sbil.dataset import Pool, Spec, as_inputs, features_of, make_dataset, make_
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.demonstrations.formats import npz
 from sbil.errors import UserError
-from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.decided import decided
+from sbil.evaluation.matching import Agreement
 from sbil.experiments.run import evenly_split
 from sbil.fitting import fingerprint
 from sbil.networks import (

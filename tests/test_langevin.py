@@ -9,6 +9,8 @@ import pytest
 from scipy.stats import chisquare, norm
 
 from sbil import langevin
+from sbil.algorithms.edm import EDMConfig
+from sbil.algorithms.edm import sample as continued
 from sbil.networks import energy
 
 CURVATURE = np.array([1.0, 2.0], np.float32)
@@ -103,8 +105,8 @@ MARK = jnp.full(2, 77.0)  # a box of one point: fresh chains are known by it
 
 @partial(jax.jit, static_argnames=("energy", "count", "length"))
 def sample(key, buffer, energy=nothing, count=8, length=0, step_size=0.1, noise=0.1, restart=0.0):
-    settings = {"count": count, "length": length, "step_size": step_size, "noise": noise, "restart": restart}
-    return langevin.sample(key, energy, buffer, low=MARK, high=MARK, **settings)
+    settings = {"chain_length": length, "step_size": step_size, "noise": noise, "restart": restart}
+    return continued(key, energy, buffer, langevin.Box(MARK, MARK), EDMConfig(batch=count, **settings))
 
 
 BUFFER = np.arange(40, dtype=np.float32).reshape(20, 2)
@@ -146,10 +148,8 @@ def test_no_gradient_flows_through_samples():
         energy = lambda states: curvature * (states**2).sum(-1)  # noqa: E731
         if through:
             return langevin.chain(jax.random.key(0), energy, jnp.asarray(BUFFER), 3, 0.1, 0.1).sum()
-        parts = langevin.sample(
-            jax.random.key(0), energy, jnp.asarray(BUFFER), low=MARK, high=MARK,
-            count=8, length=3, step_size=0.1, noise=0.1, restart=0.1,
-        )  # fmt: skip
+        config = EDMConfig(batch=8, chain_length=3, step_size=0.1, noise=0.1, restart=0.1)
+        parts = continued(jax.random.key(0), energy, jnp.asarray(BUFFER), langevin.Box(MARK, MARK), config)
         return parts[0].sum() + parts[1].sum()
 
     gradient = jax.jit(jax.grad(total), static_argnums=1)

@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.decided import Decided
-from sbil.evaluation.matching import intervals
+from sbil.evaluation.matching import Agreement, intervals
 
 COLUMNS = 20
 ROWS = 1_000_000

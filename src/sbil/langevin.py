@@ -1,6 +1,5 @@
 """Samples from exp(-E): Langevin chains, and the persistent buffer that they start from and return to."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -94,34 +93,6 @@ def slots(draws: Float[Array, " chains"], size: int) -> Int[Array, " chains"]:
     """
     width = size // len(draws)
     return jnp.arange(len(draws)) * width + jnp.minimum(jnp.floor(draws * width).astype(int), width - 1)
-
-
-def sample(
-    key: PRNGKeyArray,
-    energy: Energy,
-    buffer: Float[Array, "size *observation"],
-    *,
-    low: Float[Array, "*observation"],
-    high: Float[Array, "*observation"],
-    count: int,
-    length: int,
-    step_size: Number,
-    noise: Number,
-    restart: Number,
-) -> tuple[State, Float[Array, "size *observation"]]:
-    """Return (samples, buffer): continue `count` chains of the buffer, and restart each with probability `restart`.
-
-    A fresh chain begins uniformly in the box [low, high]. The samples are constants: no gradient flows through
-    them to the energy's parameters.
-    """
-    start_key, chain_key = jax.random.split(key)
-    # One call of the generator draws slot, restart and fresh state, because every call costs time to compile and to
-    # run.
-    draws = jax.random.uniform(start_key, (count, 2 + math.prod(low.shape)))
-    fresh = uniform(draws[:, 2:].reshape(count, *low.shape), low, high)
-    chosen, states = resume(draws[:, :2], buffer, fresh, restart)
-    states = jax.lax.stop_gradient(chain(chain_key, energy, states, length, step_size, noise))
-    return states, put_back(buffer, chosen, states)
 
 
 def resume(

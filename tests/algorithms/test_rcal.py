@@ -20,7 +20,6 @@ from sbil.training import train_many, train_one
 
 STATES, ACTIONS, DISCOUNT = 5, 3, 0.9
 NORM_NAMES = ("l1", "squared", "huber")
-implied = jax.jit(implied_reward)
 loss_of = jax.jit(lambda network, batch, config: (policy_loss(network, batch), reward_loss(network, batch, config)))
 
 
@@ -40,6 +39,13 @@ def random_batch(count=12, features=3, actions=3):
     return jax.tree.map(jnp.asarray, Transitions(*steps, has_next, terminal, np.zeros(count, int)))
 
 
+def implied(values, state, action, after, terminal):
+    """The reward that a table of logits implies for these steps."""
+    states, actions, others = np.eye(STATES)[state], np.asarray(action), np.eye(STATES)[after]
+    steps = Transitions(states, actions, others, np.ones(len(actions), bool), terminal, np.zeros(len(actions), int))
+    return jax.jit(implied_reward)(probes.table(values), jax.tree.map(jnp.asarray, steps), DISCOUNT)
+
+
 def test_inverse_bellman_returns_the_reward_of_a_deterministic_process():
     """R1: soft value iteration for a known reward, then back; two decisions end the process."""
     rng = np.random.default_rng(0)
@@ -49,8 +55,7 @@ def test_inverse_bellman_returns_the_reward_of_a_deterministic_process():
     values = soft_values(reward, np.eye(STATES)[successor], ~terminal)
     state, action = np.indices(reward.shape).reshape(2, -1)
     with jax.enable_x64(True):
-        rows = map(jnp.asarray, (values[state], action, values[successor.ravel()], terminal.ravel()))
-        found = implied(*rows, DISCOUNT)
+        found = implied(values, state, action, successor.ravel(), terminal.ravel())
     np.testing.assert_allclose(found, reward.ravel(), atol=1e-12)
 
 
@@ -61,8 +66,7 @@ def test_inverse_bellman_returns_the_expected_reward_of_a_stochastic_process():
     values = soft_values(reward, dynamics, 1.0)
     state, action, after = np.indices(dynamics.shape).reshape(3, -1)
     with jax.enable_x64(True):
-        rows = map(jnp.asarray, (values[state], action, values[after], np.zeros(state.size, bool)))
-        found = np.asarray(implied(*rows, DISCOUNT)).reshape(dynamics.shape)
+        found = np.asarray(implied(values, state, action, after, np.zeros(state.size, bool))).reshape(dynamics.shape)
     np.testing.assert_allclose((dynamics * found).sum(-1), reward, atol=1e-12)
     assert np.abs(found - reward[..., None]).max() > 0.1
 

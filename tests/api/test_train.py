@@ -11,9 +11,8 @@ import sbil
 from sbil.algorithms import BCConfig, EDMConfig
 from sbil.api.splitting import Split
 from sbil.errors import UserError
-from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.decided import decided
-from sbil.evaluation.matching import METRICS
+from sbil.evaluation.matching import METRICS, Agreement
 from sbil.policy import Policy
 
 SMALL = {"updates": 40, "hidden": (8,), "batch": 16}

@@ -33,7 +33,7 @@ def test_a_missing_package_is_one_line(monkeypatch):
     icu_sepsis.tables.cache_clear()
     icu_sepsis.steps.cache_clear()
     assert environments.get("ICU-Sepsis-v2").spec.actions == 25
-    for use in (icu_sepsis.clinicians, lambda: environments.require(TASK.name), lambda: TASK.reset(jax.random.key(0))):
+    for use in (icu_sepsis.clinicians, TASK.check, lambda: TASK.reset(jax.random.key(0))):
         with pytest.raises(UserError, match=r"^ICU-Sepsis needs .*pip install 'sbil\[sepsis\]'\.$"):
             use()
     icu_sepsis.tables.cache_clear()

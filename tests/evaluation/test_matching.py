@@ -14,9 +14,8 @@ from sbil import statistics
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.evaluation import decided as deciding
-from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.decided import Decided, decided
-from sbil.evaluation.matching import METRICS, confusion, differences, intervals, per_action, scores
+from sbil.evaluation.matching import METRICS, Agreement, confusion, differences, intervals, per_action, scores
 from sbil.policy import Policy, Standardisation
 
 

@@ -104,8 +104,8 @@ def test_groups_hold_what_one_program_can_train():
 def test_company_does_not_change_a_cell(results):
     alone = run_cells([TINY])[0]
     np.testing.assert_array_equal(alone.returns, results[0].returns)
-    for name, values in alone.diagnostics.items():
-        np.testing.assert_allclose(values, results[0].diagnostics[name], rtol=1e-5)
+    for name, values in alone.curves.items():
+        np.testing.assert_allclose(values[:, -1], results[0].curves[name][:, -1], rtol=1e-5)
 
 
 def test_demonstrators_side_by_side_change_no_cell(results):
@@ -114,7 +114,7 @@ def test_demonstrators_side_by_side_change_no_cell(results):
     together = run_cells([greedy, TINY, dataclasses.replace(greedy, size=3)])
     np.testing.assert_array_equal(together[1].returns, results[0].returns)
     np.testing.assert_allclose(
-        run_cells([greedy])[0].diagnostics["policy_loss"], together[0].diagnostics["policy_loss"], rtol=1e-5
+        run_cells([greedy])[0].curves["policy_loss"], together[0].curves["policy_loss"], rtol=1e-5
     )
 
 
@@ -352,7 +352,7 @@ def test_diagnostics_are_kept_along_the_way():
     (result,) = run_cells([cell])
     assert result.points.tolist() == [500, 1000, 1100]
     assert result.curves["policy_loss"].shape == (4, 3)
-    assert (result.curves["policy_loss"][:, 0] > result.diagnostics["policy_loss"]).all()
+    assert (result.curves["policy_loss"][:, 0] > result.curves["policy_loss"][:, -1]).all()
 
 
 def test_long_curves_are_thinned_to_their_ends():

@@ -58,6 +58,24 @@ def state_loss(network: Network, seen: Array, sampled: Array) -> Float[Array, ""
     return energy(network(seen)).mean() - energy(network(sampled)).mean()
 
 
+def sample(
+    key: PRNGKeyArray, energy: langevin.Energy, buffer: Array, box: langevin.Box, config: EDMConfig
+) -> tuple[Array, Array]:
+    """Return (samples, buffer): continue chains of the buffer, and restart each with probability `restart`.
+
+    A fresh chain begins uniformly in the box. The samples are constants: no gradient flows through them to the
+    energy's parameters.
+    """
+    start_key, chain_key = jax.random.split(key)
+    # One call of the generator draws slot, restart and fresh state: every call costs time to compile and to run.
+    draws = jax.random.uniform(start_key, (config.batch, 2 + len(box.low)))
+    fresh = langevin.uniform(draws[:, 2:], *box)
+    chosen, states = langevin.resume(draws[:, :2], buffer, fresh, config.restart)
+    states = langevin.chain(chain_key, energy, states, config.chain_length, config.step_size, config.noise)
+    states = jax.lax.stop_gradient(states)
+    return states, langevin.put_back(buffer, chosen, states)
+
+
 def edm(spec: Spec, config: EDMConfig) -> Algorithm:
     """Energy-based distribution matching as three pure functions."""
     optimiser = adam(config)
@@ -81,18 +99,9 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
     def update(key: PRNGKeyArray, state: EDMState, dataset: Dataset) -> tuple[EDMState, Metrics]:
         batch = dataset.batch(jax.random.fold_in(key, 0), config.batch)
         seen = dataset.states(jax.random.fold_in(key, 1), batch)
-        sampled, buffer = langevin.sample(
-            jax.random.fold_in(key, 2),
-            lambda states: energy(state.network(states)),
-            state.buffer,
-            low=state.low,
-            high=state.high,
-            count=config.batch,
-            length=config.chain_length,
-            step_size=config.step_size,
-            noise=config.noise,
-            restart=config.restart,
-        )
+        model = lambda states: energy(state.network(states))  # noqa: E731
+        box = langevin.Box(state.low, state.high)
+        sampled, buffer = sample(jax.random.fold_in(key, 2), model, state.buffer, box, config)
         gradient, metrics = jax.grad(loss, has_aux=True)(state.network, batch, seen, sampled)
         step, optimiser_state = optimiser.update(gradient, state.optimiser, state.network)
         network = optax.apply_updates(state.network, step)

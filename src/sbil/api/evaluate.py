@@ -14,12 +14,11 @@ from sbil.api.methods import algorithm_of, decided_by_methods
 from sbil.demonstrations import Demonstrations, read_observations
 from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError, flag, unknown, whole
-from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.calibration import reliability
 from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.familiarity import Familiarity, familiarity
 from sbil.evaluation.live import Policies, call, play
-from sbil.evaluation.matching import MethodScores, confusion, per_action, scores_of_methods
+from sbil.evaluation.matching import Agreement, MethodScores, confusion, per_action, scores_of_methods
 from sbil.fitting import demonstrations_of, fingerprint, twins
 from sbil.keys import named
 from sbil.policy import Policy

@@ -16,10 +16,9 @@ from sbil.api.splitting import Parts, Split
 from sbil.checkpoint import Checkpoint
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, flag, share, whole
-from sbil.evaluation.agreement import Agreement
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import decided, resampled
-from sbil.evaluation.matching import MethodScores, scores_of_methods
+from sbil.evaluation.matching import Agreement, MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
 from sbil.fitting import Diverged, Recipe, Watch, demonstrations_of, fingerprint, follow
 from sbil.policy import Policy

@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from sbil.evaluation.agreement import Agreement
     from sbil.evaluation.decided import Decided
     from sbil.evaluation.familiarity import Familiarity
-    from sbil.evaluation.matching import MethodScores
+    from sbil.evaluation.matching import Agreement, MethodScores
     from sbil.statistics import Interval
 
 SHIFTS = {

@@ -46,11 +46,6 @@ def get(name: "str | JaxEnvironment | HostEnvironment") -> "JaxEnvironment | Hos
     return from_gymnasium(name)
 
 
-def require(name: str) -> None:
-    """Refuse an environment that cannot be played here, naming what to install."""
-    get(name).check()
-
-
 def must_fit(environment: "Environment", policy: "Spec") -> None:
     """Refuse a policy that is made for other observations or actions than those of the environment."""
 

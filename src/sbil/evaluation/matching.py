@@ -49,6 +49,22 @@ def scores(decided: Decided, names: Collection[str] = METRICS) -> dict[str, floa
     return {name: float(metrics.METRICS[name].prepare(prepared)(prepared.everything)[0]) for name in names}
 
 
+class Agreement(NamedTuple):
+    """Agreement with recorded decisions in one line: what is printed after training."""
+
+    accuracy: float
+    log_loss: float
+    majority_accuracy: float  # of always choosing the commonest of these decisions
+    steps: int
+
+    @classmethod
+    def of(cls, decided: Decided) -> "Agreement":
+        """The agreement of a policy, or a baseline, with recorded decisions."""
+        count = len(decided.actions)
+        commonest = float(np.bincount(decided.actions).max() / count)
+        return cls(**scores(decided, ("accuracy", "log_loss")), majority_accuracy=commonest, steps=count)
+
+
 def intervals(decided: Decided, resamples: int = 1000, seed: int = 0) -> Intervals:
     """`scores`, each with a percentile bootstrap interval over episodes, or groups, which are resampled whole.
 

@@ -96,7 +96,7 @@ class EnvironmentTask(Task):
         return [expert, pool, FOLDS, *rounding]
 
     def require(self, methods: Sequence[Method]) -> None:
-        environments.require(self.environment)
+        environments.get(self.environment).check()
 
     def program(self, cell: Cell) -> tuple[Any, ...]:
         return self.environment, self.seed, self.shows_states, max(cell.size, *SIZES), self.episodes
