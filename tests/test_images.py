@@ -224,7 +224,7 @@ def test_chains_of_images_are_kept_in_half_precision():
     state = jax.jit(algorithm.init)(jax.random.key(0), probes.run_of(dataset, 0))
     assert state.buffer.dtype == jnp.float16
     assert float(jnp.abs(state.buffer).max()) <= 1
-    assert state.low.min() == state.low.max() == -1
+    assert state.box.low.min() == state.box.low.max() == -1
     after, _ = jax.jit(algorithm.update)(jax.random.key(1), state, probes.run_of(dataset, 0))
     assert after.buffer.dtype == jnp.float16
     assert (after.buffer != state.buffer).any(axis=1).sum() == config.batch

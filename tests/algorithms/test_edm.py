@@ -230,7 +230,7 @@ def test_no_gradient_path_through_the_samples(taken_apart):
 def test_restart_one_starts_all_chains_from_the_box(taken_apart):
     """E6: chains far away come back at once, each to somewhere else in the box of the states."""
     before, after, *_ = taken_apart(1e6 + BUFFER, restart=1.0, step_size=0.0, noise=0.0)
-    assert ((after.buffer >= before.low) & (after.buffer <= before.high)).all()
+    assert ((after.buffer >= before.box.low) & (after.buffer <= before.box.high)).all()
     assert len(np.unique(after.buffer, axis=0)) == 8
 
 
@@ -247,8 +247,8 @@ def test_chains_start_in_the_box_asked_for(start):
     state = jax.jit(edm(spec_of(demonstrations), config).init)(jax.random.key(0), make_dataset(demonstrations))
     states = demonstrations.flat().observation
     low, high = (states.min(0), states.max(0)) if start == "box" else (-np.ones(3), np.ones(3))
-    np.testing.assert_allclose(state.low, low, rtol=1e-6)
-    np.testing.assert_allclose(state.high, high, rtol=1e-6)
+    np.testing.assert_allclose(state.box.low, low, rtol=1e-6)
+    np.testing.assert_allclose(state.box.high, high, rtol=1e-6)
     assert state.buffer.shape == (500, 3)
     np.testing.assert_allclose(state.buffer.min(0), low, atol=0.05)
     np.testing.assert_allclose(state.buffer.max(0), high, atol=0.05)

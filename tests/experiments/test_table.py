@@ -21,7 +21,7 @@ from sbil.errors import UserError
 from sbil.evaluation.decided import decided
 from sbil.evaluation.matching import METRICS, scores
 from sbil.experiments import Process, TableTask
-from sbil.experiments.earlier import _mark_of, path_of
+from sbil.experiments.earlier import _marks_of, path_of
 from sbil.experiments.methods import BASELINES
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS
 from sbil.experiments.run import run_cells, run_grid
@@ -375,7 +375,7 @@ def earlier(folder, cells, **changes):
     """Writes the results of these cells as an older sbil wrote them."""
     for result, _ in run_grid(cells, Store(folder / "now")):
         rows = {"dataset": cells[0].task.title, "method": str(result.cell.method), "seed": [0, 1], "seconds": 1.5}
-        rows["run"] = [_mark_of(result.cell, result.cell.task, draw) for draw in range(2)]
+        rows["run"] = _marks_of(result.cell, result.cell.task)
         values = {name: values for name, values in result.metrics.items()}
         path = folder / "clinical" / path_of(folder, result.cell).name
         files.write_bytes(path, sealed(pl.DataFrame(rows | values | changes)))

@@ -44,13 +44,12 @@ class EDMConfig(BCConfig):
 
 
 class EDMState(NamedTuple):
-    """The network, its optimiser, and the persistent chains with the law they start from."""
+    """The network, its optimiser, and the persistent chains with the box they start from."""
 
     network: Network
     optimiser: optax.OptState
     buffer: Float[Array, "size inputs"]
-    low: Float[Array, " inputs"]
-    high: Float[Array, " inputs"]
+    box: langevin.Box
 
 
 def state_loss(network: Network, seen: Array, sampled: Array) -> Float[Array, ""]:
@@ -83,13 +82,13 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
     def init(key: PRNGKeyArray, dataset: Dataset) -> EDMState:
         network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
         unit = jnp.ones(features_of(spec))
-        low, high = dataset.bounds() if config.start == "box" else (-unit, unit)
+        box = langevin.Box(*(dataset.bounds() if config.start == "box" else (-unit, unit)))
         size = max(config.buffer_size, config.batch)
         # Chains of images are kept in half precision: 10,000 of 84 x 84 x 4 take 0.6 GB.
         kept = jnp.float16 if dataset.pool.images else jnp.float32
         draws = jax.random.uniform(jax.random.fold_in(key, 1), (size, features_of(spec)), kept)
-        buffer = langevin.uniform(draws, low.astype(kept), high.astype(kept))
-        return EDMState(network, optimiser.init(network), buffer, low, high)
+        buffer = langevin.uniform(draws, *(side.astype(kept) for side in box))
+        return EDMState(network, optimiser.init(network), buffer, box)
 
     def loss(network: Network, batch: Transitions, seen: Array, sampled: Array) -> tuple[Array, Metrics]:
         l_pi, l_rho = policy_loss(network, batch), state_loss(network, seen, sampled)
@@ -100,13 +99,12 @@ def edm(spec: Spec, config: EDMConfig) -> Algorithm:
         batch = dataset.batch(jax.random.fold_in(key, 0), config.batch)
         seen = dataset.states(jax.random.fold_in(key, 1), batch)
         model = lambda states: energy(state.network(states))  # noqa: E731
-        box = langevin.Box(state.low, state.high)
-        sampled, buffer = sample(jax.random.fold_in(key, 2), model, state.buffer, box, config)
+        sampled, buffer = sample(jax.random.fold_in(key, 2), model, state.buffer, state.box, config)
         gradient, metrics = jax.grad(loss, has_aux=True)(state.network, batch, seen, sampled)
         step, optimiser_state = optimiser.update(gradient, state.optimiser, state.network)
         network = optax.apply_updates(state.network, step)
         metrics["chain_size"] = jnp.abs(sampled).max()
-        return EDMState(network, optimiser_state, buffer, state.low, state.high), metrics
+        return EDMState(network, optimiser_state, buffer, state.box), metrics
 
     return Algorithm(init, update, batch=config.batch, limits=LIMITS)
 

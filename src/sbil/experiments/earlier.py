@@ -12,7 +12,7 @@ from sbil.experiments.table import TableTask, mark, slug
 from sbil.experiments.task import Cell
 from sbil.version import MADE_BY
 
-SIZES = ("trajectories", "held_out_trajectories", "held_out_decisions")
+COUNTS = ("trajectories", "held_out_trajectories", "held_out_decisions")
 
 
 def is_earlier(table: pl.DataFrame) -> bool:
@@ -28,27 +28,28 @@ def path_of(folder: Path, cell: Cell) -> Path | None:
 
 def result_in(table: pl.DataFrame, cell: Cell) -> Result | None:
     """The result of a cell, if all its runs are in the table, and of the same data and settings."""
-    task, rows = cell.task, {row["run"]: row for row in table.rows(named=True)}
+    task = cell.task
     assert isinstance(task, TableTask)
-    names = [*METRICS, *dict(task.played), *SIZES]
-    runs = [rows.get(_mark_of(cell, task, draw), {}) for draw, _ in cell.runs]
-    if not all(row.keys() >= {*names} for row in runs):
+    rows = pl.DataFrame({"run": _marks_of(cell, task)}).join(table, on="run", how="inner", maintain_order="left")
+    names = [*METRICS, *dict(task.played), *COUNTS]
+    if len(rows) < len(cell.runs) or not {*names} <= {*rows.columns}:
         return None
-    metrics = {name: np.array([row[name] for row in runs], np.float64) for name in names}
+    metrics = {name: rows[name].cast(pl.Float64).to_numpy() for name in names}
     return Result(
         cell,
-        np.zeros((len(runs), 0)),
+        np.zeros((len(rows), 0)),
         task.scale,
         np.where(np.isnan(metrics["accuracy"]), cell.updates, -1),
-        seconds={"training": sum(row["seconds"] for row in runs)},
+        seconds={"training": float(rows["seconds"].sum())},
         made_by={"sbil": MADE_BY},
         fingerprint=cell.fingerprint,
         metrics=metrics,
     )
 
 
-def _mark_of(cell: Cell, task: TableTask, draw: int) -> str:
-    """The name that a run had."""
+def _marks_of(cell: Cell, task: TableTask) -> list[str]:
+    """The names that its runs had."""
     trained = [part for config in cell.candidates.values() for part in (cell.updates, settings_of(config))]
     way = [*([] if task.standardise else ["as they are"]), *([task.process] if task.process else [])]
-    return mark([MADE_BY, task.origin, str(cell.method), *trained, task.held_out, *way, task.seed + draw])
+    asked = [MADE_BY, task.origin, str(cell.method), *trained, task.held_out, *way]
+    return [mark([*asked, task.seed + draw]) for draw, _ in cell.runs]

@@ -115,7 +115,8 @@ def _table(task: TableTask, results: Sequence[Result]) -> Table:
     A method that was run with two numbers of updates has two rows. A method that was run on two numbers of splits has
     one row, with the larger number.
     """
-    learned = [result.cell for result in results if result.cell.updates and not _in_rounds(result.cell)]
+    in_rounds = {name for name, entry in algorithms.ALGORITHMS.items() if entry.rounds}
+    learned = [r.cell for r in results if r.cell.updates and r.cell.method.algorithm not in in_rounds]
     unusual = {cell for cell in learned if cell.updates != _usual_updates(cell)}
     notes = task.notes
     if unusual and len({cell.updates for cell in learned}) == 1:
@@ -126,11 +127,6 @@ def _table(task: TableTask, results: Sequence[Result]) -> Table:
         cell = result.cell
         found[f"{cell.method}+updates={cell.updates}" if cell in unusual else str(cell.method)] = result
     return Table(task, found, notes)
-
-
-def _in_rounds(cell: Cell) -> bool:
-    entry = algorithms.ALGORITHMS.get(cell.method.algorithm)
-    return bool(entry and entry.rounds)
 
 
 def _usual_updates(cell: Cell) -> int:
