@@ -129,7 +129,9 @@ def test_a_folder_without_anything_is_refused(tmp_path, capsys):
 
 
 def test_the_table_by_hand():
-    text = clinical.markdown(results("MIMIC-III-2a", bc=[0.8, 0.9], edm=[0.85, 0.93], previous_action=[0.7, 0.7]))
+    text = clinical.in_markdown(
+        only(results("MIMIC-III-2a", bc=[0.8, 0.9], edm=[0.85, 0.93], previous_action=[0.7, 0.7]))
+    )
     assert "| method | ACC | AUC | APR | ACC, paper | AUC, paper | APR, paper |" in text
     assert "| BC | 0.850 ± 0.050 | 0.850 ± 0.050 | 0.850 ± 0.050 | 0.861 ± 0.013 | " in text
     assert "| previous action | 0.700 ± 0.000 |" in text
@@ -163,7 +165,7 @@ def test_json_is_plain():
 def test_a_metric_that_some_splits_do_not_have_says_so():
     bc, majority = results(bc=[0.5, 0.6, 0.7], majority=[0.4, np.nan, 0.4])
     bc.metrics["auc"] = np.array([0.5, np.nan, np.nan])
-    lines = clinical.markdown([bc, majority]).splitlines()
+    lines = clinical.in_markdown(only([bc, majority])).splitlines()
     row = next(line for line in lines if line.startswith("| BC |"))
     assert row.split(" | ")[1:3] == ["0.600 ± 0.058", "0.500 (in 1 of 3 splits)"]
     other = next(line for line in lines if line.startswith("| majority action (diverged in 1)"))

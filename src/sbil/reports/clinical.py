@@ -15,6 +15,7 @@ from sbil.experiments.table import LEARNERS
 from sbil.reports import html, paper_numbers
 from sbil.reports.html import Html, folded, stack, tag
 from sbil.reports.names import name_of
+from sbil.reports.tables import plus_minus
 from sbil.statistics import Estimate, estimate_over_splits
 from sbil.text import counted, markdown_table
 
@@ -25,7 +26,7 @@ MORE = (
     "intervals that allow for the splits sharing most of their data"
 )
 LEARNED = (LEARNERS[0], "edm_exact", "edm_metropolis", *LEARNERS[1:])  # in the order of tables
-Paper = dict[str, dict[str, tuple[float, float]]]  # mean and standard error, by method and ACC, AUC or APR
+Paper = dict[str, dict[str, paper_numbers.Printed]]  # by method and ACC, AUC or APR
 
 
 @dataclass(frozen=True)
@@ -150,21 +151,17 @@ def printed(name: str) -> Paper:
     """What the paper prints of a dataset."""
     rows: Paper = {}
     for method, theirs in paper_numbers.COUNTERPARTS.items():
-        cells = {metric: paper_numbers.printed(name, metric, theirs) for metric in METRICS.values()}
-        rows[method] = {metric: (cell.mean, cell.standard_error) for metric, cell in cells.items() if cell}
-    return {method: cells for method, cells in rows.items() if cells}
+        for metric in METRICS.values():
+            if cell := paper_numbers.printed(name, metric, theirs):
+                rows.setdefault(method, {})[metric] = cell
+    return rows
 
 
 # Markdown.
 
 
-def markdown(results: Sequence[Result]) -> str:
-    """The tables of the datasets among results: the paper's columns, then how far every method is from BC."""
-    return "\n".join(in_markdown(table) for table in tables(results))
-
-
 def in_markdown(table: Table) -> str:
-    """One of these tables."""
+    """The paper's columns, then how far every method is from BC."""
     share = f"{100 * table.task.held_out:g} %"
     title = f"{table.task.title}: mean ± standard error over {counted(table.splits, 'random split')}, {share} held out."
     parts = [" ".join([title, *table.notes]), scores_in_markdown(table)]
@@ -227,7 +224,7 @@ def _scores(table: Table) -> list[list[str]]:
         ours = [_score(table, method, metric, 3) for metric in METRICS]
         ours += [_score(table, method, metric, 4) for metric in played]
         cells = theirs.get(method, {})
-        paper_ = [_plus_minus(*cells[name], 3) if name in cells else "" for name in METRICS.values() if theirs]
+        paper_ = [plus_minus(*cells[name]) if name in cells else "" for name in METRICS.values() if theirs]
         lines.append([_called(table, method), *ours, *paper_])
     return lines
 
@@ -255,11 +252,7 @@ def _score(table: Table, method: str, metric: str, digits: int) -> str:
         return "-"
     known, sound = int(np.isfinite(table.values(method, metric)).sum()), result.cell.draws - result.diverged
     where = f" (in {known} of {sound} splits)" if known < sound else ""  # not defined if one action was taken
-    return _plus_minus(score.mean, score.standard_error, digits) + where
-
-
-def _plus_minus(mean: float, error: float, digits: int) -> str:
-    return f"{mean:.{digits}f}" + (f" ± {error:.{digits}f}" if np.isfinite(error) else "")
+    return plus_minus(score.mean, score.standard_error, digits) + where
 
 
 def _interval(score: Estimate) -> str:

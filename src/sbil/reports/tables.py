@@ -67,7 +67,7 @@ def with_interval(result: Result) -> str:
 
 def with_error(result: Result) -> str:
     """Write the score of a cell as the paper does, mean ± standard error, and its diverged runs."""
-    return _plus_minus(*estimate(result.scores)[:2]) + _diverged(result)
+    return plus_minus(*estimate(result.scores)[:2]) + _diverged(result)
 
 
 def with_printed(result: Result) -> str:
@@ -76,11 +76,12 @@ def with_printed(result: Result) -> str:
     if printed is None:
         return with_error(result)
     mark = " †" if paper_numbers.differs(result) else ""
-    return f"{with_error(result)} (printed: {_plus_minus(*printed)}){mark}"
+    return f"{with_error(result)} (printed: {plus_minus(*printed)}){mark}"
 
 
-def _plus_minus(mean: float, standard_error: float) -> str:
-    return f"{mean:.3f}" if math.isnan(standard_error) else f"{mean:.3f} ± {standard_error:.3f}"
+def plus_minus(mean: float, standard_error: float, digits: int = 3) -> str:
+    """Write a mean ± its standard error, if it has one."""
+    return f"{mean:.{digits}f}" + ("" if math.isnan(standard_error) else f" ± {standard_error:.{digits}f}")
 
 
 def _diverged(result: Result) -> str:
@@ -192,7 +193,7 @@ def _printed_cells(environment: str, sizes: Sequence[int], method: str) -> list[
 
 
 def _latex_value(mean: float, standard_error: float, mark: str = "") -> str:
-    return f"${_plus_minus(mean, standard_error)}{mark}$".replace("±", r"\pm")
+    return f"${plus_minus(mean, standard_error)}{mark}$".replace("±", r"\pm")
 
 
 LATEX = str.maketrans(
