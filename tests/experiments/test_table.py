@@ -324,7 +324,7 @@ def test_damaged_files_are_named(tmp_path):
     run("Ward", DATA, tmp_path, ["majority"], splits=2)
     (path,) = tmp_path.rglob("*.parquet")
     whole = path.read_bytes()
-    damaged = "damaged; delete it"
+    damaged = "delete it and run the command again; damaged or incomplete"
     for content, said in ((b"", "not a file"), (whole[:-9], damaged), (whole.replace(b"Ward", b"Word"), damaged)):
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"{re.escape(path.name)}: {said}"):

@@ -5,7 +5,6 @@ import hashlib
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +13,13 @@ import polars as pl
 
 from sbil import files
 from sbil.checkpoint import Checkpoint
-from sbil.errors import UserError
+from sbil.errors import UserError, named
 from sbil.experiments import earlier
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS, Result, results_in
 from sbil.experiments.task import Cell, Task
 
 FORMAT = "sbil-runs-1"
-DAMAGED = "damaged; delete it and run the command again."
+DAMAGED = "delete it and run the command again"
 EARLIER = "a table of an older sbil; give the same `sbil reproduce` command again, which reads it and continues."
 MARK, UNSIGNED = "sbil-sha256:", "0" * 64  # the checksum is taken with zeros in its own place
 
@@ -127,26 +126,13 @@ def read(path: Path) -> Iterator[Result]:
     yield from _results(path, table)
 
 
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Name the file in what is said of it."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file.") from None
-    except (ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
-        raise UserError(f"{path}: {DAMAGED}") from None
-
-
 def _table(path: Path) -> pl.DataFrame:
-    with _named(path):
+    with named(path, DAMAGED):
         return unpacked(path.read_bytes())
 
 
 def _results(path: Path, table: pl.DataFrame) -> Iterator[Result]:
-    with _named(path):
+    with named(path, DAMAGED):
         missing = [name for name in (*CELL_COLUMNS, *RUN_COLUMNS) if name not in table.columns]
         if missing:
             raise UserError(f"not a file of results, it has no column {missing[0]}.")
