@@ -553,7 +553,7 @@ def no_stays(source: Path) -> None:
         (binary_file, "LABEVENTS.csv begins with no header"),
         (truncated_gzip, "CHARTEVENTS.csv.gz is damaged or incomplete (its gzip stream breaks off); copy it again."),
         (other_checksum, "CHARTEVENTS.csv.gz is damaged (its checksum does not match its content); copy it again."),
-        (no_gzip, "CHARTEVENTS.csv.gz is damaged or incomplete; copy it again."),
+        (no_gzip, "CHARTEVENTS.csv.gz: copy it again; damaged or incomplete (BadGzipFile)."),
         (truncated_row, "CHARTEVENTS.csv: line 13 is not a whole row of the table; the file is damaged or incomplete"),
         (open_quote, "CHARTEVENTS.csv: line 13 is not a whole row of the table; the file is damaged or incomplete"),
         (header_alone, "was never measured in the whole cohort; are CHARTEVENTS and LABEVENTS whole?"),

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from sbil.errors import UserError
+from sbil.errors import UserError, named
 
 LONGEST_HEADER = 1 << 16
 PIECE = 1 << 20  # bytes unpacked at once
@@ -106,13 +106,9 @@ def _checked(name: str, paths: list[Path], columns: tuple[str, ...]) -> SourceFi
 
 def _header(path: Path) -> tuple[str, ...]:
     """The names in the first line."""
-    try:
-        with gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb") as file:
-            line = file.readline(LONGEST_HEADER)
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UserError(f"{path} is damaged or incomplete; copy it again.") from None
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}).") from None
+    open_it = gzip.open if path.name.lower().endswith(".gz") else open
+    with named(path, "copy it again"), open_it(path, "rb") as file:
+        line = file.readline(LONGEST_HEADER)
     try:
         text = line.decode("utf-8-sig")
         names = tuple(name.strip() for name in next(csv.reader([text.rstrip("\r\n")], strict=True), []))
