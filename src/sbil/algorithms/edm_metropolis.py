@@ -26,11 +26,6 @@ class EDMMetropolisConfig(FiniteEDMConfig):
     chain_length: int = setting(20, "steps of each chain per update", "iota", low=1)
 
 
-def uniform(key: PRNGKeyArray, states: int, count: int) -> Int[Array, " count"]:
-    """Draw states uniformly."""
-    return jax.random.randint(key, (count,), 0, states)
-
-
 def metropolis(
     key: PRNGKeyArray, energies: Float[Array, " states"], here: Int[Array, " chains"], length: int
 ) -> Int[Array, " chains"]:
@@ -38,7 +33,7 @@ def metropolis(
 
     def step(here: Array, key: PRNGKeyArray) -> tuple[Array, None]:
         where, whether = jax.random.split(key)
-        there = uniform(where, len(energies), len(here))
+        there = jax.random.randint(where, here.shape, 0, len(energies))
         chance = jnp.exp(energies[here] - energies[there])
         return jnp.where(jax.random.uniform(whether, here.shape) < chance, there, here), None
 
@@ -49,7 +44,7 @@ def edm_metropolis(spec: Spec, config: EDMMetropolisConfig) -> Algorithm:
     """EDM with Metropolis chains as three pure functions."""
 
     def start(key: PRNGKeyArray) -> Array:
-        return uniform(key, features_of(spec), config.chains)
+        return jax.random.randint(key, (config.chains,), 0, features_of(spec))
 
     def visit(key: PRNGKeyArray, energies: Array, chains: Array) -> tuple[Array, Array]:
         chains = metropolis(key, energies, chains, config.chain_length)

@@ -183,7 +183,8 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
         if config.separate:
             level = uniform_dense(jax.random.fold_in(key, 2), network.output.weight.shape[0], 1)
-            network = with_level(network, level)
+            where = (lambda n: n.level) if hasattr(network, "level") else (lambda n: n.head.level)
+            network = eqx.tree_at(where, network, level, is_leaf=lambda leaf: leaf is None)
         law = law_of(dataset)
         if config.start == "mixture":
             law = law._replace(mixture=mixture_of(dataset, law, spec.actions))
@@ -251,12 +252,6 @@ def edm_robust(spec: Spec, config: EDMRobustConfig) -> Algorithm:
         return EDMRobustState(network, learner, optimiser_state, buffer, state.law, state.updates + 1), metrics
 
     return Algorithm(init, update, batch=config.batch, limits=LIMITS)
-
-
-def with_level(network: Network, level: eqx.Module) -> Network:
-    """Return a network with a separate output for the energy."""
-    where = (lambda n: n.level) if hasattr(network, "level") else (lambda n: n.head.level)
-    return eqx.tree_at(where, network, level, is_leaf=lambda leaf: leaf is None)
 
 
 BARE = EDMRobustConfig(  # every switch off: EDM with the square
