@@ -279,7 +279,7 @@ def test_figures_and_tables(folder, capsys):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "no such file"),
+        (None, "No such file"),
         (b"", "leave it out"),
         (b"PAR1 not parquet PAR1", "leave it out"),
         ("folder", "no results here"),

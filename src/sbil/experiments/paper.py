@@ -37,12 +37,7 @@ _AS_PRINTED = Experiment("CartPole-v1", DQN, METHODS)
 _ACROBOT = Experiment("Acrobot-v1", SAMPLED, METHODS)
 _LANDER = Experiment("LunarLander-v3", (("ppo", "greedy"),), METHODS)
 _BEAMS = Experiment(
-    "BeamRiderNoFrameskip-v4",
-    SAMPLED,
-    (Method("bc"), Method("rcal"), *EDM),
-    draws=3,
-    initialisations=1,
-    episodes=20,
+    "BeamRiderNoFrameskip-v4", SAMPLED, (Method("bc"), Method("rcal"), *EDM), draws=3, initialisations=1, episodes=20
 )
 _MORE_STATES = _with_states(_ACROBOT), _with_states(replace(_LANDER, episodes=100))
 
