@@ -1,9 +1,9 @@
 """From demonstrations to a policy: `fit` for people, `Recipe` and `follow` for the rest of the library."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,16 @@ import numpy as np
 
 from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
+from sbil.choosing import Choice, choose, in_words
 from sbil.dataset import Dataset, Rows, Spec, make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations, Trajectory, read
 from sbil.demonstrations.roles import Columns
-from sbil.errors import UserError, flag, whole
-from sbil.folds import FOLDS
+from sbil.errors import UserError, flag, unknown, whole
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.policy.folder import ENERGIES
-from sbil.selection import Candidate, select, share_of_work
+from sbil.portfolio import AUTO, portfolio, usable
+from sbil.selection import Candidate, Criterion, share_of_work
 from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
 
@@ -44,14 +45,16 @@ class Diverged(UserError):
 class Recipe:
     """How one policy is trained, apart from the data.
 
-    candidates: the Configs to choose from, by what distinguishes each; a single one is taken as it is.
+    candidates: what to choose from; a single one is taken as it is.
+    criterion: what decides among several candidates (see `sbil.choosing`).
     standardise: bring every column to mean 0 and standard deviation 1; None: tables are, other data are not.
     """
 
-    algorithm: str
-    candidates: Mapping[str, Any]
-    updates: int
+    algorithm: str  # or "auto": the candidates are of several
+    candidates: Sequence[Candidate]
+    criterion: Criterion = "log_loss"
     preset: str = "default"
+    updates: int | None = None  # that were asked for, of every candidate
     seed: int = 0
     thin: int = 1
     thin_offset: int = 0
@@ -65,6 +68,7 @@ class Recipe:
         preset: str = "default",
         config: Any = None,
         settings: Mapping[str, Any] | None = None,
+        criterion: Criterion | None = None,
         updates: int | None = None,
         seed: int = 0,
         thin: int = 1,
@@ -76,12 +80,28 @@ class Recipe:
         numbers["thin_offset"] = whole("thin_offset", thin_offset)
         standardise = standardise if standardise is None else flag("standardise", standardise)
         updates = updates if updates is None else whole("updates", updates, 1)
-        candidates = _candidates(algorithm, preset, config, settings or {})
-        updates = algorithms.updates_for(algorithm, preset, candidates.values(), updates)
-        return cls(algorithm, candidates, updates, preset, standardise=standardise, **numbers)
+        criterion = criterion or ("auto" if algorithm == AUTO else "log_loss")
+        if criterion not in get_args(Criterion):
+            raise unknown("criterion", criterion, get_args(Criterion))
+        candidates = _candidates(algorithm, preset, config, settings or {}, updates)
+        return cls(algorithm, candidates, criterion, preset, updates, standardise=standardise, **numbers)
 
 
-def _candidates(algorithm: str, preset: str, config: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def _candidates(
+    algorithm: str, preset: str, config: Any, settings: Mapping[str, Any], updates: int | None
+) -> list[Candidate]:
+    if algorithm == AUTO:
+        given = next(iter(settings), None) or ("config" if config is not None else None)
+        if given or preset != "default":
+            what = f"the setting '{given}'" if given else f"the preset '{preset}'"
+            raise UserError(f"auto chooses settings itself. Got {what}; leave it out, or name an algorithm.")
+        return portfolio(updates=updates)
+    configs = _configs(algorithm, preset, config, settings)
+    updates = algorithms.updates_for(algorithm, preset, configs.values(), updates)
+    return [Candidate(algorithm, config, updates, name) for name, config in configs.items()]
+
+
+def _configs(algorithm: str, preset: str, config: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = algorithms.get(algorithm).config
     for name in settings:
         if name in Columns.__annotations__ and name not in kind.__annotations__:
@@ -119,6 +139,7 @@ def fit(
     columns: Mapping[str, Any] | None = None,
     preset: str = "default",
     config: Any = None,
+    criterion: Criterion | None = None,
     seed: int = 0,
     updates: int | None = None,
     thin: int = 1,
@@ -142,11 +163,14 @@ def fit(
         standardised; images and recordings of environments are not, as in the paper.
     pad: add rows that are never read, up to a power of two, so that many fits share one compiled program. The policy
         is the same.
-    settings: changes to the preset. A list means a choice, weight_decay=[0, 0.1, 1]: the value with the smallest
-        log-loss in cross-validation by trajectory is taken.
+    settings: changes to the preset. A list means a choice, weight_decay=[0, 0.1, 1]; `criterion` decides.
+    criterion: what decides among several candidates: "log_loss" or "error" in cross-validation by trajectory,
+        "imagined" (what the policies do in a model of the dynamics), or "auto" (imagined if that model can be trusted,
+        else log_loss). Default: "log_loss"; of the algorithm "auto": "auto".
     """
     steps: Any = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
-    recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)
+    chosen: Any = {"preset": preset, "config": config, "settings": settings, "criterion": criterion}
+    recipe = Recipe.of(algorithm, **chosen, updates=updates, seed=seed, **steps)
     return follow(recipe, demonstrations_of(data, columns), pad=pad)[0]
 
 
@@ -162,7 +186,6 @@ def follow(
 
     watch: called after every chunk of updates.
     """
-    algorithm, entry = recipe.algorithm, algorithms.get(recipe.algorithm)
     standardise = demonstrations.schema is not None if recipe.standardise is None else recipe.standardise
     if standardise and len(demonstrations.observation_shape) > 1:
         raise UserError("images are not standardised: their pixels are brought to [-1, 1] already.")
@@ -170,25 +193,24 @@ def follow(
     standardisation = standardisation_of(demonstrations, **steps) if standardise else None
     everything = [np.arange(len(demonstrations))]
     dataset = make_dataset(demonstrations, everything, **steps, standardisation=standardisation)
-    algorithms.require(algorithm, dataset)
+    if recipe.algorithm != AUTO:
+        algorithms.require(recipe.algorithm, dataset)
     if pad:
         dataset = _padded(dataset)
-    keys, spec = jnp.stack([named("fit", recipe.seed)]), spec_of(demonstrations)
-    config, selection = _chosen(recipe, spec, dataset, keys, demonstrations.groups, watch)
-    began = share_of_work(len(recipe.candidates))
-
-    def report(latest: Report) -> None:
-        if watch:
-            watch(began + (1 - began) * latest.update / latest.updates, words_of(latest))
-
-    trained = train_many(entry.make, spec, config, dataset, keys, recipe.updates, report, checkpoint, chunk=entry.chunk)
+    key, spec = named("fit", recipe.seed), spec_of(demonstrations)
+    choice = _chosen(recipe, spec, dataset, key, demonstrations, watch)
+    # The winner of the portfolio is kept as it was judged. Settings are chosen, then trained with like any others.
+    judged = choice.trained if recipe.algorithm == AUTO else None
+    trained = judged or _train(recipe, spec, choice.candidate, dataset, key, watch, checkpoint)
     if trained.diverged[0]:
-        raise Diverged(algorithm, trained)
+        raise Diverged(choice.candidate.algorithm, trained)
+    settings = algorithms.settings_of(choice.candidate.config)
+    asked = {"criterion": recipe.criterion, "updates": recipe.updates}
     provenance = {
-        "algorithm": algorithm,
+        "algorithm": recipe.algorithm,
         "preset": recipe.preset,
-        "settings": algorithms.settings_of(config),
-        "updates": recipe.updates,
+        "settings": {"algorithm": choice.candidate.algorithm, **settings} if recipe.algorithm == AUTO else settings,
+        "updates": choice.candidate.updates,
         "seed": recipe.seed,
         **steps,
         "standardised": standardise,
@@ -201,7 +223,7 @@ def follow(
         },
         "sbil": __version__,
         "device": devices.describe(runs=1),
-        **selection,
+        **({"selection": {**choice.record, "words": in_words(choice.record), "asked": asked}} if choice.record else {}),
     }
     policy = Policy(
         network=pick(trained.states, 0).network,
@@ -215,27 +237,49 @@ def follow(
 
 
 def _chosen(
-    recipe: Recipe, spec: Spec, dataset: Dataset, keys: Any, groups: np.ndarray | None, watch: Watch | None
-) -> tuple[Any, dict[str, Any]]:
-    """The Config with the smallest held-out log-loss, and what the policy records of the choice."""
-    names, configs = list(recipe.candidates), list(recipe.candidates.values())
-    if len(configs) == 1:
-        return configs[0], {}
-    share = share_of_work(len(configs))
+    recipe: Recipe, spec: Spec, dataset: Dataset, key: Any, demonstrations: Demonstrations, watch: Watch | None
+) -> Choice:
+    """The candidate to keep; a single one is taken as it is."""
+    candidates = usable(recipe.candidates, dataset) if recipe.algorithm == AUTO else recipe.candidates
+    if len(candidates) == 1:
+        return Choice(candidates[0], {})
+    share = share_of_work(len(candidates))
 
     def report(done: float, latest: Report) -> None:
         if watch:
             watch(share * done, words_of(latest))
 
-    candidates = [Candidate(recipe.algorithm, config, recipe.updates) for config in configs]
-    found = select(spec, candidates, dataset, keys, groups=groups, watch=report)
-    losses = [round(float(loss), 6) if np.isfinite(loss) else None for loss in found.losses[0]]  # None: it diverged
-    record = {
-        "chosen": names[found.chosen[0]],
-        "held_out_log_loss": dict(zip(names, losses, strict=True)),
-        "folds": FOLDS,
-    }
-    return configs[found.chosen[0]], {"selection": record}
+    return choose(
+        spec,
+        candidates,
+        dataset,
+        key,
+        criterion=recipe.criterion,
+        groups=demonstrations.groups,
+        one_hot=demonstrations.schema.one_hot if demonstrations.schema else (),
+        names=demonstrations.observation_names,
+        watch=report,
+    )
+
+
+def _train(
+    recipe: Recipe,
+    spec: Spec,
+    candidate: Candidate,
+    dataset: Dataset,
+    key: Any,
+    watch: Watch | None,
+    checkpoint: Checkpoint | None,
+) -> Trained:
+    """Train one candidate on everything."""
+    began, entry = share_of_work(len(recipe.candidates)), algorithms.get(candidate.algorithm)
+
+    def report(latest: Report) -> None:
+        if watch:
+            watch(began + (1 - began) * latest.update / latest.updates, words_of(latest))
+
+    program = (entry.make, spec, candidate.config, dataset, key[None], candidate.updates)
+    return train_many(*program, report, checkpoint, chunk=entry.chunk)
 
 
 def words_of(report: Report) -> str:

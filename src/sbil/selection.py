@@ -38,7 +38,13 @@ class Candidate(NamedTuple):
     algorithm: str
     config: Any
     updates: int
+    name: str = ""  # of the method: what tells it from the other candidates
     network: int = 0  # the number of its initialisation
+
+    @property
+    def label(self) -> str:
+        """The name, with the initialisation if it is a further one."""
+        return f"{self.name}, network {self.network + 1}" if self.network else self.name
 
 
 class Selection(NamedTuple):

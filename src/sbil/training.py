@@ -74,6 +74,13 @@ class Trained(NamedTuple):
         """[R], whether the run diverged."""
         return self.diverged_at >= 0
 
+    def only(self, run: int) -> Trained:
+        """Return one of the runs alone, R = 1."""
+        own = slice(run, run + 1)
+        metrics = {name: values[:, own] for name, values in self.metrics.items()}
+        states = jax.tree.map(lambda leaf: leaf[own], self.states)
+        return self._replace(states=states, metrics=metrics, diverged_at=self.diverged_at[own])
+
 
 def room_for(make: Make, spec: Spec, config: Any, dataset: Dataset) -> int:
     """Estimate how many runs the devices hold at once, at least 1. Unlimited for data that are not images.

@@ -24,6 +24,7 @@ from sbil.fitting import Diverged, Recipe, Watch, demonstrations_of, fingerprint
 from sbil.policy import Policy
 from sbil.policy.card import card, disclosed_shares
 from sbil.policy.outputs import folder_must_be_free
+from sbil.selection import Criterion
 from sbil.training import Trained
 from sbil.version import MADE_BY
 
@@ -95,6 +96,7 @@ def train(
     columns: Mapping[str, Any] | None = None,
     preset: str = "default",
     config: Any = None,
+    criterion: Criterion | None = None,
     seed: int = 0,
     updates: int | None = None,
     trajectories: int = 0,
@@ -114,7 +116,7 @@ def train(
         report = sbil.train("edm", data, held_out=0.2, calibrate=True, weight_decay=1.0)
         report.policy, report.scores["held_out"].accuracy, report.compared
 
-    `sbil.fit` explains data, columns, config, updates, thin, thin_offset, standardise and the settings.
+    `sbil.fit` explains data, columns, config, criterion, updates, thin, thin_offset, standardise and the settings.
 
     trajectories: learn from this many, drawn at random; 0: from all.
     held_out: the share of the trajectories (or of the groups) that is kept out of training and scored afterwards.
@@ -135,7 +137,8 @@ def train(
         out, overwrite = files.as_path("out", out), flag("overwrite", overwrite)
         folder_must_be_free(Path(out), overwrite, (data, (columns or {}).get("schema")))
     steps: Any = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
-    recipe = Recipe.of(algorithm, preset=preset, config=config, settings=settings, updates=updates, seed=seed, **steps)
+    chosen: Any = {"preset": preset, "config": config, "settings": settings, "criterion": criterion}
+    recipe = Recipe.of(algorithm, **chosen, updates=updates, seed=seed, **steps)
     everything = demonstrations_of(data, columns)
     parts = split.parts(everything)
     if out is None:
@@ -159,8 +162,8 @@ def train(
 def _checkpoint(out: Path, recipe: Recipe, split: Split, training: Demonstrations) -> Checkpoint:
     """Return the checkpoint of exactly this training."""
     identity = {
-        **asdict(replace(recipe, candidates={})),
-        "settings": {name: settings_of(config) for name, config in recipe.candidates.items()},
+        **asdict(replace(recipe, candidates=())),
+        "settings": [(one.label, one.algorithm, one.updates, settings_of(one.config)) for one in recipe.candidates],
         "drawn": asdict(split),
         "data": fingerprint(training),
         "version": MADE_BY,

@@ -19,6 +19,8 @@ from sbil.evaluation.decided import must_match, observed
 from sbil.fitting import Diverged, Recipe, Watch, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.folder import pieces
+from sbil.portfolio import AUTO
+from sbil.selection import Candidate
 from sbil.text import counted
 from sbil.version import __version__
 
@@ -105,9 +107,23 @@ def _recipe(policy: Policy, name: str) -> Recipe:
         value: Any = made.get(entry)
         if type(value) is not kind or (least is not None and not least <= value <= LARGEST):
             raise UserError(f"{name} does not say how it was trained ('{entry}'), so it cannot be trained again.")
-    same = {name: made[name] for name in ("algorithm", "updates", "preset", "seed", "thin", "thin_offset")}
-    candidates = {"": restored(made["algorithm"], made["settings"])}
-    return Recipe(candidates=candidates, standardise=made["standardised"], **same)
+    same = {name: made[name] for name in ("seed", "thin", "thin_offset")}
+    if made["algorithm"] == AUTO:
+        return Recipe.of(AUTO, **_asked(made, name), standardise=made["standardised"], **same)
+    config = restored(made["algorithm"], made["settings"])
+    candidates = [Candidate(made["algorithm"], config, made["updates"])]
+    return Recipe(made["algorithm"], candidates, preset=made["preset"], standardise=made["standardised"], **same)
+
+
+def _asked(made: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What the choice among the candidates of `auto` was asked to do."""
+    try:
+        asked = made["selection"]["asked"]
+        return {"criterion": asked["criterion"], "updates": asked["updates"]}
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{name} does not say how it was chosen ('selection'), so it cannot be trained again."
+        ) from None
 
 
 def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> Parts:

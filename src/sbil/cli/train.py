@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sbil.api.train import TrainingReport
 
 EXAMPLES = (
+    "sbil train auto --data stays.csv --episode stay --time hour --action treatment --out policy/",
     "sbil train edm --data stays.csv --episode stay --time hour --action treatment --held-out 0.2 --out policy/",
     "sbil train bc --data demos.npz --out policy/",
     "sbil train edm --data demos.npz --out policy/ --thin 20 --set weight_decay=1",
@@ -33,7 +34,7 @@ class Command(ColumnOptions, Written):
     """
 
     algorithm: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")]
-    """Which algorithm; `sbil algorithms` lists them."""
+    """Which algorithm; `sbil algorithms` lists them. `auto` tries several, and keeps the best policy."""
     data: str
     """The demonstrations: a CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
     out: Path
@@ -43,8 +44,12 @@ class Command(ColumnOptions, Written):
     preset: str = "default"
     """A named set of settings of the algorithm."""
     set: tuple[str, ...] = ()
-    """Settings to change, as name=value; `sbil algorithms edm` lists them. Several values are separated by slashes: the
-    best is chosen by cross-validation on the training episodes."""
+    """Settings to change, as name=value; `sbil algorithms edm` lists them. Several values are separated by slashes:
+    `criterion` decides which is kept."""
+    criterion: Literal["auto", "imagined", "log_loss", "error"] | None = None
+    """What decides among several candidates. log_loss, error: cross-validation on the training episodes. imagined: what
+    the policies do in a model of the dynamics. auto: imagined if this model can be trusted, else log_loss. (Default:
+    log_loss; of the algorithm auto: auto.)"""
     updates: int | None = None
     """Updates (default: what the preset asks for; `sbil algorithms` says)."""
     seed: int = 0
@@ -73,7 +78,7 @@ def run(command: Command) -> None:
 
     folder_must_be_free(command.out, command.overwrite, (command.data, command.schema, command.exclude))
     with bar(1, command.algorithm) as advance:
-        settings = parse_words(command.algorithm, command.set)
+        settings = parse_words(command.algorithm, command.set) if command.set else {}
         report = call(train, command, standardise=STANDARDISE[command.standardise], watch=advance, **settings)
     if report.resumed_at:
         print(f"resumed at update {report.resumed_at}", file=sys.stderr)
@@ -125,10 +130,6 @@ def show_data(report: "TrainingReport", excluded: bool) -> None:
 
 
 def show_choice(report: "TrainingReport") -> None:
-    """Say which of several settings was chosen, and why."""
-    if not report.selection:
-        return
-    losses = report.selection["held_out_log_loss"]
-    words = [f"{setting}: {'none' if loss is None else format(loss, '.3f')}" for setting, loss in losses.items()]
-    why = "; none: training diverged or nothing was held out" if None in losses.values() else ""
-    print(f"chose {report.selection['chosen']} by held-out log-loss ({', '.join(words)}{why})")
+    """Say which of several candidates was chosen, and why."""
+    if report.selection:
+        print(report.selection["words"])

@@ -8,6 +8,7 @@ them. It turns later tables into the same numbers in the same order. It is writt
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -76,6 +77,13 @@ class Schema:
     def observation_names(self) -> tuple[str, ...]:
         """The names of the numbers that a policy sees."""
         return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def one_hot(self) -> list[list[int]]:
+        """The places of the numbers of each one-hot column, of which one is 1."""
+        ends = accumulate(len(column.names) for column in self.columns)
+        places = [list(range(end - len(column.names), end)) for end, column in zip(ends, self.columns, strict=True)]
+        return [own for own, column in zip(places, self.columns, strict=True) if column.kind == "one-hot"]
 
     @property
     def roles(self) -> dict[str, str | None]:

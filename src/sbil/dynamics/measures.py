@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil import devices
 from sbil.dataset import Dataset
-from sbil.dynamics.model import Model
+from sbil.dynamics.model import Model, Trust
 from sbil.dynamics.rollouts import Reference, Rollouts, energy_distance, imagine
 
 STARTS = 64  # demonstrated states from which a policy starts
@@ -21,6 +21,8 @@ REFERENCES = 512  # demonstrated states that imagined ones are compared with
 VISITED = 256  # imagined states whose distribution is compared
 CAP = 4.0  # standard deviations: what is farther away counts as this far
 AT_ONCE = 8  # policies
+LOST = 0.1  # of the variance of states: when a model is expected to have lost this much, imagined rollouts stop
+SHORTEST, LONGEST = 3, 100  # steps of imagined rollouts; with fewer the model is not trusted
 
 
 class View(NamedTuple):
@@ -43,6 +45,20 @@ class Measures(NamedTuple):
     energy: Float[Array, ""]  # the energy distance between the states visited from `firsts` and the demonstrated ones
     disagreement: Float[Array, ""]  # the distance of the members' states from their mean, from demonstrated states
 
+    @property
+    def distance(self) -> np.ndarray:
+        """The number that policies are compared by, [policies]: the mean of `near` and `drift`."""
+        return np.asarray(self.near.mean(axis=(-2, -1)) + self.drift.mean(axis=(-2, -1))) / 2
+
+
+def horizons_of(trust: Trust) -> np.ndarray:
+    """[R], how many steps policies act in the models: fewer than SHORTEST means that a model is not trusted.
+
+    The error of a state is taken to grow by that of the first step in every step.
+    """
+    lost = 1 - np.nan_to_num(np.asarray(trust.r2_after)[..., 0], nan=-np.inf)
+    return np.minimum(LOST / np.maximum(lost, LOST / LONGEST), LONGEST).astype(int)
+
 
 def views_of(dataset: Dataset) -> View:
     """Return what each of R draws shows, stacked."""
@@ -54,10 +70,12 @@ def _view(dataset: Dataset, steps: np.ndarray) -> View:
     pool = dataset.pool
     observations, row, trajectory = (np.asarray(leaf) for leaf in (pool.observations, pool.row, pool.trajectory))
     states = observations[row[steps]]
+    last = steps[np.asarray(pool.terminal & pool.has_next)[steps]]
+    known = np.concatenate([states, observations[row[last] + 1]])
     random = np.random.default_rng(0)
-    some = random.permutation(len(states))[:REFERENCES]
-    reference = np.zeros((REFERENCES, states.shape[1]), np.float32)
-    reference[: len(some)] = states[some]
+    some = random.permutation(len(known))[:REFERENCES]
+    reference = np.zeros((REFERENCES, known.shape[1]), np.float32)
+    reference[: len(some)] = known[some]
     own = np.unique(trajectory[steps])
     first = row[np.searchsorted(trajectory, own)]  # the pool is in the order of trajectories
     lengths = np.searchsorted(trajectory, own, side="right") - np.searchsorted(trajectory, own)

@@ -19,7 +19,7 @@ class Rollouts(NamedTuple):
     state: Float[Array, "horizon members starts inputs"]  # after each action
     action: Int[Array, "horizon members starts"]
     ended: Bool[Array, "horizon members starts"]
-    distance: Float[Array, "horizon members starts"]  # to the nearest demonstrated state; 0 after the end
+    distance: Float[Array, "horizon members starts"]  # to the nearest demonstrated state
 
 
 class Reference(NamedTuple):
@@ -51,8 +51,8 @@ def imagine(
         action = outputs.argmax(axis=-1) if greedy else jax.random.categorical(key, outputs)
         after, ends = follow(model, states, jax.nn.one_hot(action, outputs.shape[-1]))
         states = jnp.where(ended[..., None], states, after)
-        distance = jnp.where(ended, 0.0, nearest(reference, states))
-        return (states, ended | ends), Rollouts(states, action, ended | ends, distance)
+        ended = ended | ends
+        return (states, ended), Rollouts(states, action, ended, nearest(reference, states))
 
     none = jnp.zeros(begin.shape[:2], bool)
     _, rollouts = jax.lax.scan(step, (begin, none), jax.random.split(key, horizon))

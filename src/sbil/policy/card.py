@@ -93,7 +93,8 @@ def _what(policy: Policy) -> str:
         _listed({key: made[key] for key in MADE if key in made}),
     ]
     if selection:
-        lines.append(f"Chosen by cross-validation: {escaped(selection.get('chosen', ''))}.")
+        before = f"chosen by cross-validation: {selection.get('chosen', '')}"  # what older policies record
+        lines.append(f"How it was found: {escaped(selection.get('words', before))}.")
     return "\n\n".join(lines)
 
 

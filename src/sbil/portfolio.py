@@ -1,0 +1,53 @@
+"""The candidates of `auto`: methods of which each does best somewhere, with several networks each."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sbil import algorithms
+from sbil.algorithms.base import written
+from sbil.dataset import Dataset
+from sbil.errors import UserError
+from sbil.selection import Candidate
+
+AUTO = "auto"
+NETWORKS = 4  # initialisations of each method
+METHODS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # algorithm, preset, settings
+    ("bc", "default", {}),
+    *(("bc", "default", {"weight_decay": decay}) for decay in (0.1, 0.3, 1.0, 3.0)),
+    ("bc", "default", {"hidden": (128, 128)}),
+    ("bc", "default", {"hidden": (128, 128), "weight_decay": 1.0}),
+    ("edm", "released", {}),
+    ("edm_robust", "default", {}),
+    ("rcal", "default", {}),
+)
+
+
+def portfolio(networks: int = NETWORKS, updates: int | None = None) -> list[Candidate]:
+    """Return every method with each of its initialisations. updates: the same for all (default: of their presets)."""
+    found = []
+    for algorithm, preset, settings in METHODS:
+        config = algorithms.plain(algorithms.configure(algorithm, preset, settings))
+        made = algorithms.updates_for(algorithm, preset, [config], updates)
+        name = _name(algorithm, preset, settings)
+        found += [Candidate(algorithm, config, made, name, number) for number in range(networks)]
+    return found
+
+
+def usable(candidates: Iterable[Candidate], dataset: Dataset) -> list[Candidate]:
+    """Return the candidates that can learn from the data: some need to know what followed each decision."""
+    candidates = list(candidates)
+    fit = {name for name in {candidate.algorithm for candidate in candidates} if _fits(name, dataset)}
+    return [candidate for candidate in candidates if candidate.algorithm in fit]
+
+
+def _name(algorithm: str, preset: str, settings: Mapping[str, Any]) -> str:
+    name = algorithm if preset == "default" else f"{algorithm}:{preset}"
+    return "+".join((name, *(f"{setting}={written(value)}" for setting, value in settings.items())))
+
+
+def _fits(algorithm: str, dataset: Dataset) -> bool:
+    try:
+        algorithms.require(algorithm, dataset)
+    except UserError:
+        return False
+    return True
