@@ -126,14 +126,9 @@ def _r2_next(judges: Judges) -> float:
 
 def _facts(judges: Judges, names: Sequence[str]) -> dict[str, Any]:
     """What the model says of itself, as plain values."""
-    columns = {name: _plain(value) for name, value in zip(names, np.asarray(judges.trust.r2[0]), strict=True)}
-    return {
-        "model": {
-            "r2_of_next_state": _plain(_r2_next(judges)),
-            "horizon": int(judges.horizons[0]),
-            "r2_of_step": columns,
-        }
-    }
+    r2 = {name: _plain(value) for name, value in zip(names, np.asarray(judges.trust.r2[0]), strict=True)}
+    horizon = int(judges.horizons[0])
+    return {"model": {"r2_of_next_state": _plain(_r2_next(judges)), "r2_of_step": r2, "horizon": horizon}}
 
 
 def _plain(value: Any) -> float | None:
