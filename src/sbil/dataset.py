@@ -206,6 +206,8 @@ class Dataset(NamedTuple):
         if self.pool.images:
             return -jnp.ones(self.pool.inputs), jnp.ones(self.pool.inputs)
         low, high = _bounds(self.pool.before, self.labelled)
+        if self.unlabelled.indices.shape[-1] == 0:  # jaxlib 0.11.2 crashes where several devices read an empty array
+            return low, high
         more = _bounds(self.pool.look, self.unlabelled)
         return jnp.minimum(low, more[0]), jnp.maximum(high, more[1])
 
