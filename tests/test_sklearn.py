@@ -25,7 +25,7 @@ from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.fitting import fit
 from sbil.policy.onnx import as_bytes
-from sbil.sklearn import BCClassifier, EDMClassifier
+from sbil.sklearn import AutoClassifier, BCClassifier, EDMClassifier
 
 # Compilation is cheap and computation slow in these tests: short chains, few updates.
 SHORT = {"updates": 300, "random_state": 0}
@@ -39,6 +39,25 @@ SPECIES = load_iris().target_names[KIND]
 
 @parametrize_with_checks(CLASSIFIERS[:1])
 def test_scikit_learns_own_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture
+def few_candidates(monkeypatch):
+    """Two candidates of one program instead of all: each check compiles programs for its own sizes."""
+    methods = tuple(("bc", "default", {"weight_decay": decay, "hidden": (32,)}) for decay in (0.0, 0.1))
+    monkeypatch.setattr("sbil.portfolio.METHODS", methods)
+
+
+@pytest.mark.usefixtures("few_candidates")
+@parametrize_with_checks([AutoClassifier(updates=500)])
+def test_scikit_learns_own_checks_of_auto(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.release
+@parametrize_with_checks([AutoClassifier(updates=500)])
+def test_scikit_learns_own_checks_of_auto_with_all_candidates(estimator, check):
     check(estimator)
 
 
@@ -155,6 +174,20 @@ def test_unusual_data(Classifier):
     assert np.isfinite(flat.energy(ROWS)).all()
     objects = model.fit(ROWS.astype(object), np.arange(20) % 2).predict_proba(ROWS)
     np.testing.assert_array_equal(objects, model.fit(ROWS, np.arange(20) % 2).predict_proba(ROWS))
+
+
+def test_auto_keeps_the_candidate_with_the_smallest_log_loss(few_candidates):
+    model = AutoClassifier(**SHORT).fit(IRIS, SPECIES)
+    assert model.score(IRIS, SPECIES) > 0.9
+    record = model.policy_.provenance["selection"]
+    losses = record["held_out_log_loss"]
+    assert list(losses) == ["bc+weight_decay=0+hidden=32", "bc+weight_decay=0.1+hidden=32"]
+    assert record["chosen"] == min(losses, key=losses.get)
+    assert record["why"] == "no decision has its next state recorded"
+    np.testing.assert_array_equal(clone(model).fit(IRIS, SPECIES).predict_proba(IRIS), model.predict_proba(IRIS))
+    assert model.get_params().keys() == {"updates", "standardise", "random_state"}
+    assert set(model.fit(ROWS, ["only"] * 20).predict(ROWS)) == {"only"}
+    assert model.fit(ROWS[:1], [3]).predict(ROWS[:1]) == [3]
 
 
 def test_read_only_files_can_be_learned_from(tmp_path):

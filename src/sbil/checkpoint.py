@@ -1,5 +1,6 @@
 """Checkpoints: interrupted training continues where it stopped, and ends with the same bytes."""
 
+import glob
 import hashlib
 import json
 import os
@@ -31,10 +32,12 @@ class Checkpoint:
     """One file that training writes its state to from time to time.
 
     identity: everything that the training depends on; a checkpoint with another identity is not used.
+    keep: also write the state of finished training, because more work follows.
     """
 
     path: Path
     identity: dict[str, Any]
+    keep: bool = False
     _last: float = field(default_factory=time.monotonic)
 
     @classmethod
@@ -43,9 +46,19 @@ class Checkpoint:
         one = cls(target, identity)
         return cls(target.with_name(f".{target.name}.{one._name[:8]}.checkpoint"), identity)
 
+    def part(self, name: str) -> "Checkpoint":
+        """Return the checkpoint of one of several trainings."""
+        path = self.path.with_name(f"{self.path.stem}.{name}.checkpoint")
+        return Checkpoint(path, {**self.identity, "part": name}, keep=True)
+
+    def _parts(self) -> list["Checkpoint"]:
+        others = self.path.parent.glob(f"{glob.escape(self.path.stem)}.*.checkpoint")
+        return [self.part(path.name[len(self.path.stem) + 1 : -len(".checkpoint")]) for path in others]
+
     def remove(self) -> None:
-        """Delete the file, because training has ended."""
-        self.path.unlink(missing_ok=True)
+        """Delete the file and its parts, because training has ended."""
+        for one in (self, *self._parts()):
+            one.path.unlink(missing_ok=True)
 
     @property
     def _name(self) -> str:
@@ -73,8 +86,8 @@ class Checkpoint:
 
     def usable(self) -> int:
         """Return the number of updates that need not be made again."""
-        saved = self._read()
-        return saved.done if saved else 0
+        found = (one._read() for one in (self, *self._parts()))
+        return sum(saved.done for saved in found if saved)
 
     def _read(self) -> Saved | None:
         if not self.path.is_file():

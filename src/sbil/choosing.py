@@ -5,8 +5,9 @@ learned from them. The one that stays nearest to the demonstrated states is kept
 held-out log-loss of cross-validation decides.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -14,20 +15,22 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Spec
 from sbil.dynamics.measures import SHORTEST, Measures, View, horizons_of, measure_many, views_of
 from sbil.dynamics.model import Model, Trust, learn
 from sbil.dynamics.triples import triples_of
 from sbil.errors import UserError
 from sbil.folds import FOLDS
-from sbil.selection import Candidate, Criterion, Job, select, trainings
+from sbil.selection import Candidate, Criterion, Job, Tell, select, share_of_work, trainings
 from sbil.text import counted
-from sbil.training import Report, Trained
+from sbil.training import Trained
 
 RESAMPLES = 1000
+MODEL = 0.1  # of the time of a choice: learning the model
 FEW = 10  # steps with a known successor: with fewer the model is not even tried
 
-Tell = Callable[[float, Report], None]
+Watch = Callable[[float, str], None]  # the share of the work that is done, and what is known now
 
 
 class Judges(NamedTuple):
@@ -64,6 +67,22 @@ def judged(judges: Judges, keys: PRNGKeyArray, trained: Trained, runs: np.ndarra
     return measure_many(keys[runs], judges.models, judges.views, trained.states.network, runs, horizons)
 
 
+class Draw(NamedTuple):
+    """What a choice is made with: the data of one run, and what is known of them."""
+
+    spec: Spec
+    dataset: Dataset
+    key: PRNGKeyArray
+    groups: np.ndarray | None = None  # of each trajectory
+    one_hot: Sequence[Sequence[int]] = ()  # lists of columns of which exactly one is 1
+    names: Sequence[str] = ()  # of the columns
+
+    @property
+    def keys(self) -> PRNGKeyArray:
+        """[1], of the run."""
+        return self.key[None]
+
+
 @dataclass(frozen=True)
 class Choice:
     """The candidate that is kept, and what a policy records of the choice."""
@@ -71,64 +90,95 @@ class Choice:
     candidate: Candidate
     record: dict[str, Any]
     trained: Trained | None = None  # its finished run, if the choice trained it on everything
+    together: int = 1  # runs in the program of that run
+
+
+@dataclass
+class Progress:
+    """How much of the work is done. What is told rises from 0 to 1."""
+
+    watch: Watch | None = None
+    done: float = 0.0
+
+    def part(self, share: float = 1.0) -> Watch:
+        """Return what is told how much of the next part is done; the part is this share of what is left."""
+        began, size = self.done, share * (1 - self.done)
+
+        def tell(done: float, words: str) -> None:
+            self.done = began + size * done
+            if self.watch:
+                self.watch(self.done, words)
+
+        return tell
+
+    def of_training(self, share: float, words: str) -> Tell:
+        """Return the same for trainings that report; their words begin with `words`."""
+        tell = self.part(share)
+        return lambda done, latest: tell(done, f"{words}: {latest.words}")
 
 
 def choose(
-    spec: Spec,
+    draw: Draw,
     candidates: Sequence[Candidate],
-    dataset: Dataset,
-    key: PRNGKeyArray,
-    *,
     criterion: Criterion,
-    groups: np.ndarray | None = None,
-    one_hot: Sequence[Sequence[int]] = (),
-    names: Sequence[str] = (),
-    watch: Tell | None = None,
+    progress: Progress,
+    checkpoint: Checkpoint | None = None,
 ) -> Choice:
-    """Choose among candidates for a dataset of one run.
-
-    names: of the columns, for the record.
-    """
-    keys = key[None]
+    """Choose among candidates for one run. A training of the chosen candidate may follow; its progress is left."""
     if criterion in ("log_loss", "error"):
-        return _by_crossvalidation(spec, candidates, dataset, keys, criterion, groups, watch, {})
-    why, judges = _judge(spec, dataset, keys, groups, one_hot)
-    facts = _facts(judges, names) if judges else {}
-    if not why and judges:
-        return _by_imagination(spec, candidates, dataset, keys, judges, facts, watch)
+        return _by_crossvalidation(draw, candidates, criterion, progress, checkpoint)
+    why, facts = _without_model(draw), {}
+    if not why:
+        judges = _learned(draw, progress)
+        why, facts = _distrust(judges), _facts(judges, draw.names)
+        if not why and (choice := _by_imagination(draw, candidates, judges, facts, progress, checkpoint)):
+            return choice
+        why = why or "no policy stays at a finite distance from the demonstrated states"
     if criterion == "imagined":
         raise UserError(f"imagined rollouts cannot choose here: {why}; use the criterion auto, log_loss or error.")
-    first = [candidate for candidate in candidates if candidate.network == 0]
-    return _by_crossvalidation(spec, first, dataset, keys, "log_loss", groups, watch, {"why": why, **facts})
+    choice = _by_crossvalidation(draw, candidates, "log_loss", progress, checkpoint)
+    return replace(choice, record={**choice.record, "why": why, **facts})
 
 
-def _judge(
-    spec: Spec, dataset: Dataset, keys: PRNGKeyArray, groups: np.ndarray | None, one_hot: Sequence[Sequence[int]]
-) -> tuple[str, Judges | None]:
-    """(why no model can choose, or nothing; the model)."""
-    if dataset.pool.images:
-        return "the observations are images", None
-    steps = np.asarray(dataset.labelled.indices[0])[: int(dataset.labelled.size[0])]
-    known = int(np.asarray(dataset.pool.has_next)[steps].sum())
+def _without_model(draw: Draw) -> str:
+    """Why no model can be learned, or nothing."""
+    labelled, pool = draw.dataset.labelled, draw.dataset.pool
+    if pool.images:
+        return "the observations are images"
+    steps = np.asarray(labelled.indices[0])[: int(labelled.size[0])]
+    known = int(np.asarray(pool.has_next)[steps].sum())
     if known == 0:
-        return "no decision has its next state recorded", None
+        return "no decision has its next state recorded"
     if known < FEW:
-        return f"only {known} decisions have their next state recorded, and a model needs {FEW}", None
-    judges = judges_of(spec, dataset, keys, groups=groups, one_hot=one_hot)
+        return f"only {counted(known, 'next state')} recorded, and a model needs {FEW}"
+    return ""
+
+
+def _learned(draw: Draw, progress: Progress) -> Judges:
+    """Learn the model, and say so."""
+    tell = progress.part(MODEL)
+    tell(0.0, "learning a model of the dynamics")
+    judges = judges_of(draw.spec, draw.dataset, draw.keys, groups=draw.groups, one_hot=draw.one_hot)
+    horizon = int(judges.horizons[0])
+    tell(1.0, f"the model of the dynamics is trusted for {counted(horizon, 'step')}")
+    return judges
+
+
+def _distrust(judges: Judges) -> str:
+    """Why a model is not trusted, or nothing."""
     if judges.trusted[0]:
-        return "", judges
-    return f"the model of the dynamics predicts too little (R2 of the next state {_r2_next(judges):.2f})", judges
+        return ""
+    return f"the model of the dynamics predicts too little (R2 of the next state: {_shown(_r2_next(judges), 2)})"
 
 
-def _r2_next(judges: Judges) -> float:
-    return float(judges.trust.r2_after[0, 0])
+def _r2_next(judges: Judges) -> float | None:
+    return _plain(judges.trust.r2_after[0, 0])
 
 
 def _facts(judges: Judges, names: Sequence[str]) -> dict[str, Any]:
     """What the model says of itself, as plain values."""
     r2 = {name: _plain(value) for name, value in zip(names, np.asarray(judges.trust.r2[0]), strict=True)}
-    horizon = int(judges.horizons[0])
-    return {"model": {"r2_of_next_state": _plain(_r2_next(judges)), "r2_of_step": r2, "horizon": horizon}}
+    return {"model": {"r2_of_next_state": _r2_next(judges), "r2_of_step": r2, "horizon": int(judges.horizons[0])}}
 
 
 def _plain(value: Any) -> float | None:
@@ -136,23 +186,24 @@ def _plain(value: Any) -> float | None:
 
 
 def _by_crossvalidation(
-    spec: Spec,
+    draw: Draw,
     candidates: Sequence[Candidate],
-    dataset: Dataset,
-    keys: PRNGKeyArray,
     criterion: Literal["log_loss", "error"],
-    groups: np.ndarray | None,
-    watch: Tell | None,
-    facts: dict[str, Any],
+    progress: Progress,
+    checkpoint: Checkpoint | None,
 ) -> Choice:
-    found = select(spec, candidates, dataset, keys, criterion=criterion, groups=groups, watch=watch)
-    chosen = candidates[found.chosen[0]]
+    """Score the first network of every candidate on held-out decisions, and keep the best candidate."""
+    first = [candidate for candidate in candidates if candidate.network == 0]
+    how: Any = {"criterion": criterion, "groups": draw.groups, "checkpoint": checkpoint}
+    watch = progress.of_training(share_of_work(len(first)), "cross-validation")
+    found = select(draw.spec, first, draw.dataset, draw.keys, watch=watch, **how)
+    chosen = first[found.chosen[0]]
     scores = {"held_out_log_loss": found.losses, "held_out_error": found.errors}
     told = {
-        name: {candidate.label: _plain(value) for candidate, value in zip(candidates, values[0], strict=True)}
+        name: {candidate.label: _plain(value) for candidate, value in zip(first, values[0], strict=True)}
         for name, values in scores.items()
     }
-    return Choice(chosen, {"criterion": criterion, "chosen": chosen.label, **told, "folds": FOLDS, **facts})
+    return Choice(chosen, {"criterion": criterion, "chosen": chosen.label, **told, "folds": FOLDS})
 
 
 class Rehearsed(NamedTuple):
@@ -160,43 +211,47 @@ class Rehearsed(NamedTuple):
 
     candidate: Candidate
     trained: Trained
+    together: int  # runs in the program that trained it
     measures: Measures  # of this policy alone
 
     @property
     def distance(self) -> float:
         """The smaller, the better; infinite if training diverged."""
-        return np.inf if self.trained.diverged[0] else float(self.measures.distance)
+        distance = float(self.measures.distance)
+        return np.inf if self.trained.diverged[0] or np.isnan(distance) else distance
 
 
 def _by_imagination(
-    spec: Spec,
+    draw: Draw,
     candidates: Sequence[Candidate],
-    dataset: Dataset,
-    keys: PRNGKeyArray,
     judges: Judges,
     facts: dict[str, Any],
-    watch: Tell | None,
-) -> Choice:
-    """Train every candidate on everything, and keep the one that stays nearest to the demonstrated states."""
+    progress: Progress,
+    checkpoint: Checkpoint | None,
+) -> Choice | None:
+    """Train every candidate on everything, and keep the one that stays nearest to the demonstrated states, if any."""
+    started = time.perf_counter()
+    watch = progress.of_training(len(candidates) / (len(candidates) + 1), counted(len(candidates), "policy"))
     jobs = [Job(0, number) for number in range(len(candidates))]
     found = []
-    for program, trained in trainings(spec, candidates, dataset, keys, jobs, watch):
-        measures = judged(judges, keys, trained, np.zeros(len(program), int))
+    for program, trained in trainings(draw.spec, candidates, draw.dataset, draw.keys, jobs, watch, checkpoint):
+        measures = judged(judges, draw.keys, trained, np.zeros(len(program), int))
         for place, job in enumerate(program):
             own = jax.tree.map(lambda leaf, place=place: leaf[place], measures)
-            found.append(Rehearsed(candidates[job.candidate], trained.only(place), own))
-    found.sort(key=lambda one: one.distance)
-    best = found[0]
-    others = [one for one in found if one.candidate.name != best.candidate.name]
+            found.append(Rehearsed(candidates[job.candidate], trained.only(place), len(program), own))
+    best, *others = sorted(found, key=lambda one: one.distance)
+    if best.distance == np.inf:
+        return None
     record = {
         "criterion": "imagined",
         "chosen": best.candidate.label,
-        "distance": {one.candidate.label: _plain(one.distance) for one in found},
+        "distance": {one.candidate.label: _plain(one.distance) for one in (best, *others)},
         **facts,
     }
-    if others:
-        record |= {"runner_up": others[0].candidate.label, "sure": _sure(best.measures, others[0].measures)}
-    return Choice(best.candidate, record, best.trained)
+    if other := next((one for one in others if one.candidate.name != best.candidate.name), None):
+        record |= {"runner_up": other.candidate.label, "sure": _sure(best.measures, other.measures)}
+    trained = best.trained._replace(seconds=time.perf_counter() - started)
+    return Choice(best.candidate, record, trained, best.together)
 
 
 def _sure(best: Measures, other: Measures) -> float:
@@ -216,7 +271,7 @@ def in_words(record: Mapping[str, Any]) -> str:
         return _imagined_in_words(record)
     by = record["criterion"]
     scores = record[f"held_out_{by}"]
-    words = [f"{name}: {'none' if score is None else format(score, '.3f')}" for name, score in scores.items()]
+    words = [f"{name}: {_shown(score)}" for name, score in scores.items()]
     none = "; none: training diverged or nothing was held out" if None in scores.values() else ""
     why = f". Imagined rollouts could not choose: {record['why']}" if record.get("why") else ""
     return f"chose {record['chosen']} by held-out {by.replace('_', '-')} ({', '.join(words)}{none}){why}"
@@ -228,11 +283,11 @@ def _imagined_in_words(record: Mapping[str, Any]) -> str:
     found = f"{_shown(distances[record['chosen']])} standard deviations from the demonstrated states over {steps}"
     words = [f"chose {record['chosen']} of {counted(len(distances), 'policy')} by imagined rollouts: {found}"]
     if "runner_up" in record:
-        runner_up, sure = record["runner_up"], f"{record['sure']:.0%} of resamples"
-        words.append(f"the best of another method, {runner_up}: {_shown(distances[runner_up])}; farther in {sure}")
+        runner_up, sure = record["runner_up"], f"farther in {record['sure']:.0%} of resamples"
+        words.append(f"the next best method is {runner_up}: {_shown(distances[runner_up])}, {sure}")
     words.append(f"the model of the dynamics explains {model['r2_of_next_state']:.1%} of the next state")
     return "; ".join(words)
 
 
-def _shown(distance: float | None) -> str:
-    return "infinitely far" if distance is None else f"{distance:.3f}"
+def _shown(number: float | None, digits: int = 3) -> str:
+    return "none" if number is None else f"{number:.{digits}f}"

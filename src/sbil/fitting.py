@@ -1,7 +1,7 @@
 """From demonstrations to a policy: `fit` for people, `Recipe` and `follow` for the rest of the library."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
-from sbil.choosing import Choice, choose, in_words
+from sbil.choosing import Choice, Draw, Progress, Watch, choose, in_words
 from sbil.dataset import Dataset, Rows, Spec, make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations, Trajectory, read
 from sbil.demonstrations.roles import Columns
@@ -19,24 +19,26 @@ from sbil.errors import UserError, flag, unknown, whole
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.policy.folder import ENERGIES
-from sbil.portfolio import AUTO, portfolio, usable
-from sbil.selection import Candidate, Criterion, share_of_work
+from sbil.portfolio import AUTO, chooses_itself, portfolio, require_known, usable
+from sbil.selection import Candidate, Criterion
 from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
 
 SEEN = 100_000  # training states whose energies are looked at
 LEAST = 512  # rows, where they are padded
 
-Watch = Callable[[float, str], None]  # the share of the work that is done, and what is known now
-
 
 class Diverged(UserError):
     """Training left the range in which its numbers mean anything; there is no policy to keep."""
 
-    def __init__(self, algorithm: str, trained: Trained) -> None:
+    def __init__(self, algorithm: str, candidate: Candidate, trained: Trained) -> None:
+        name, remedy = algorithm, "try another preset or a smaller learning_rate"
+        if algorithm == AUTO:
+            name = f"{candidate.label}, the best of the policies of auto,"
+            remedy = "look for columns of huge numbers with `sbil check`, and let them be standardised"
         super().__init__(
-            f"{algorithm} diverged by update {trained.diverged_at[0]}: its losses, energies or weights exploded, "
-            "so there is no policy to keep; try another preset or a smaller learning_rate."
+            f"{name} diverged by update {trained.diverged_at[0]}: its losses, energies or weights exploded, "
+            f"so there is no policy to keep; {remedy}."
         )
         self.trained = trained
 
@@ -50,7 +52,7 @@ class Recipe:
     standardise: bring every column to mean 0 and standard deviation 1; None: tables are, other data are not.
     """
 
-    algorithm: str  # or "auto": the candidates are of several
+    algorithm: str  # or "auto": the candidates are of several algorithms
     candidates: Sequence[Candidate]
     criterion: Criterion = "log_loss"
     preset: str = "default"
@@ -80,21 +82,24 @@ class Recipe:
         numbers["thin_offset"] = whole("thin_offset", thin_offset)
         standardise = standardise if standardise is None else flag("standardise", standardise)
         updates = updates if updates is None else whole("updates", updates, 1)
-        criterion = criterion or ("auto" if algorithm == AUTO else "log_loss")
-        if criterion not in get_args(Criterion):
+        if criterion not in (None, *get_args(Criterion)):
             raise unknown("criterion", criterion, get_args(Criterion))
         candidates = _candidates(algorithm, preset, config, settings or {}, updates)
+        if criterion and len(candidates) == 1:
+            raise UserError("criterion decides among several candidates; give a list of values for a setting as well.")
+        criterion = criterion or ("auto" if algorithm == AUTO else "log_loss")
         return cls(algorithm, candidates, criterion, preset, updates, standardise=standardise, **numbers)
 
 
 def _candidates(
     algorithm: str, preset: str, config: Any, settings: Mapping[str, Any], updates: int | None
 ) -> list[Candidate]:
+    require_known(algorithm)
     if algorithm == AUTO:
-        given = next(iter(settings), None) or ("config" if config is not None else None)
-        if given or preset != "default":
-            what = f"the setting '{given}'" if given else f"the preset '{preset}'"
-            raise UserError(f"auto chooses settings itself. Got {what}; leave it out, or name an algorithm.")
+        given = [f"the setting '{name}'" for name in settings]
+        given += ["a config"] * (config is not None) + [f"the preset '{preset}'"] * (preset != "default")
+        if given:
+            raise chooses_itself(given[0])
         return portfolio(updates=updates)
     configs = _configs(algorithm, preset, config, settings)
     updates = algorithms.updates_for(algorithm, preset, configs.values(), updates)
@@ -152,6 +157,7 @@ def fit(
 
         policy = sbil.fit("edm", data, seed=0, weight_decay=1.0)
         policy = sbil.fit("bc", "stays.csv", columns={"episode": "stay", "action": "treatment"})
+        policy = sbil.fit("auto", data)  # several algorithms and settings, several networks each; keeps one policy
 
     The same seed on the same machine gives the same policy, byte for byte. `sbil.train` also scores it.
 
@@ -197,13 +203,14 @@ def follow(
         algorithms.require(recipe.algorithm, dataset)
     if pad:
         dataset = _padded(dataset)
-    key, spec = named("fit", recipe.seed), spec_of(demonstrations)
-    choice = _chosen(recipe, spec, dataset, key, demonstrations, watch)
+    key, spec, progress = named("fit", recipe.seed), spec_of(demonstrations), Progress(watch)
+    choice = _chosen(recipe, spec, dataset, key, demonstrations, progress, checkpoint)
+    trained, together = choice.trained, choice.together
     # The winner of the portfolio is kept as it was judged. Settings are chosen, then trained with like any others.
-    judged = choice.trained if recipe.algorithm == AUTO else None
-    trained = judged or _train(recipe, spec, choice.candidate, dataset, key, watch, checkpoint)
+    if trained is None or recipe.algorithm != AUTO:
+        trained, together = _train(spec, choice.candidate, dataset, key, progress, checkpoint), 1
     if trained.diverged[0]:
-        raise Diverged(choice.candidate.algorithm, trained)
+        raise Diverged(recipe.algorithm, choice.candidate, trained)
     settings = algorithms.settings_of(choice.candidate.config)
     asked = {"criterion": recipe.criterion, "updates": recipe.updates}
     provenance = {
@@ -222,7 +229,7 @@ def follow(
             "provenance": dict(demonstrations.provenance),
         },
         "sbil": __version__,
-        "device": devices.describe(runs=1),
+        "device": devices.describe(together),
         **({"selection": {**choice.record, "words": in_words(choice.record), "asked": asked}} if choice.record else {}),
     }
     policy = Policy(
@@ -233,64 +240,41 @@ def follow(
         provenance=provenance,
         schema=demonstrations.schema,
     )
-    return replace(policy, energies=training_energies(policy, demonstrations)), trained
+    policy = replace(policy, energies=training_energies(policy, demonstrations))
+    if progress.done < 1:
+        progress.part()(1.0, f"keeps {choice.candidate.label}")
+    return policy, trained
 
 
 def _chosen(
-    recipe: Recipe, spec: Spec, dataset: Dataset, key: Any, demonstrations: Demonstrations, watch: Watch | None
+    recipe: Recipe,
+    spec: Spec,
+    dataset: Dataset,
+    key: Any,
+    demonstrations: Demonstrations,
+    progress: Progress,
+    checkpoint: Checkpoint | None,
 ) -> Choice:
     """The candidate to keep; a single one is taken as it is."""
     candidates = usable(recipe.candidates, dataset) if recipe.algorithm == AUTO else recipe.candidates
     if len(candidates) == 1:
         return Choice(candidates[0], {})
-    share = share_of_work(len(candidates))
-
-    def report(done: float, latest: Report) -> None:
-        if watch:
-            watch(share * done, words_of(latest))
-
-    return choose(
-        spec,
-        candidates,
-        dataset,
-        key,
-        criterion=recipe.criterion,
-        groups=demonstrations.groups,
-        one_hot=demonstrations.schema.one_hot if demonstrations.schema else (),
-        names=demonstrations.observation_names,
-        watch=report,
-    )
+    one_hot = demonstrations.schema.one_hot if demonstrations.schema else ()
+    draw = Draw(spec, dataset, key, demonstrations.groups, one_hot, demonstrations.observation_names)
+    return choose(draw, candidates, recipe.criterion, progress, checkpoint)
 
 
 def _train(
-    recipe: Recipe,
-    spec: Spec,
-    candidate: Candidate,
-    dataset: Dataset,
-    key: Any,
-    watch: Watch | None,
-    checkpoint: Checkpoint | None,
+    spec: Spec, candidate: Candidate, dataset: Dataset, key: Any, progress: Progress, checkpoint: Checkpoint | None
 ) -> Trained:
     """Train one candidate on everything."""
-    began, entry = share_of_work(len(recipe.candidates)), algorithms.get(candidate.algorithm)
+    entry, tell = algorithms.get(candidate.algorithm), progress.part()
 
     def report(latest: Report) -> None:
-        if watch:
-            watch(began + (1 - began) * latest.update / latest.updates, words_of(latest))
+        tell(latest.update / latest.updates, latest.words)
 
     program = (entry.make, spec, candidate.config, dataset, key[None], candidate.updates)
     return train_many(*program, report, checkpoint, chunk=entry.chunk)
-
-
-def words_of(report: Report) -> str:
-    """Mean losses of the runs that have not diverged, and how many have."""
-    sound = ~report.diverged
-    if not sound.any():
-        return "all runs diverged"
-    shown = {"policy_loss": "loss", "energy_gap": "energy gap", "agreement": "agreement", "margin": "margin"}
-    means = {word: np.mean(report.metrics[name][sound]) for name, word in shown.items() if name in report.metrics}
-    parts = [f"{word} {mean:.3f}" for word, mean in means.items()]
-    return ", ".join(parts) + (f", {int(report.diverged.sum())} diverged" if report.diverged.any() else "")
 
 
 def _padded(dataset: Dataset) -> Dataset:
@@ -300,7 +284,9 @@ def _padded(dataset: Dataset) -> Dataset:
         more = _power(array.shape[axis]) - array.shape[axis]
         return jnp.asarray(np.pad(np.asarray(array), [(0, more * (axis == each)) for each in range(array.ndim)]))
 
-    pool = jax.tree.map(lambda array: fill(array, 0), dataset.pool)
+    pool, steps = jax.tree.map(lambda array: fill(array, 0), dataset.pool), len(dataset.pool.trajectory)
+    after = dataset.pool.trajectory[-1] + 1  # numbers of trajectories stay in order
+    pool = pool._replace(trajectory=jnp.where(jnp.arange(len(pool.trajectory)) < steps, pool.trajectory, after))
     return Dataset(pool, Rows(fill(dataset.labelled.indices, 1), dataset.labelled.size), dataset.unlabelled)
 
 

@@ -24,11 +24,10 @@ def folds_of(dataset: Dataset, folds: int = FOLDS, groups: np.ndarray | None = N
     folds = whole("folds", folds, 2)
     found = []
     trajectories = np.asarray(dataset.pool.trajectory)
-    if groups is not None:
-        trajectories = np.asarray(groups)[trajectories]
     for run, (indices, size) in enumerate(zip(*map(np.asarray, dataset.labelled), strict=True)):
         steps = indices[:size]
-        _, number = np.unique(trajectories[steps], return_inverse=True)
+        units = trajectories[steps] if groups is None else np.asarray(groups)[trajectories[steps]]
+        _, number = np.unique(units, return_inverse=True)
         count = number.max() + 1
         fold = number % folds if count > 1 else np.arange(size) * min(folds, size) // size
         for held_out in range(fold.max() + 1):

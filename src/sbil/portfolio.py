@@ -6,7 +6,7 @@ from typing import Any
 from sbil import algorithms
 from sbil.algorithms.base import written
 from sbil.dataset import Dataset
-from sbil.errors import UserError
+from sbil.errors import UserError, unknown
 from sbil.selection import Candidate
 
 AUTO = "auto"
@@ -20,6 +20,17 @@ METHODS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # algorithm, preset, s
     ("edm_robust", "default", {}),
     ("rcal", "default", {}),
 )
+
+
+def require_known(algorithm: object) -> None:
+    """Refuse what is neither `auto` nor the name of an algorithm."""
+    if algorithm not in (known := [AUTO, *algorithms.ALGORITHMS]):
+        raise unknown("algorithm", algorithm, known)
+
+
+def chooses_itself(given: str) -> UserError:
+    """Return the error for a setting, or a preset, that is given to `auto`."""
+    return UserError(f"auto chooses settings itself. Got {given}; leave it out, or name an algorithm.")
 
 
 def portfolio(networks: int = NETWORKS, updates: int | None = None) -> list[Candidate]:

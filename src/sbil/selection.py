@@ -19,6 +19,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from sbil import algorithms
 from sbil.algorithms.base import cross_entropy
+from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Pool, Rows, Spec, padded
 from sbil.errors import UserError
 from sbil.folds import FOLDS, Fold, folds_of, states_left
@@ -74,10 +75,12 @@ def select(
     folds: int = FOLDS,
     groups: np.ndarray | None = None,
     watch: Tell | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Selection:
     """For every run of `dataset`, choose the candidate with the smallest log-loss (or error) on held-out decisions.
 
     groups: [trajectories of the pool], the group of each; a fold holds whole groups.
+    checkpoint: each program has a part of it.
     A run takes the first candidate, with NaN losses, if it has nothing to hold out, or if an algorithm cannot use the
     rest of its data.
     """
@@ -87,7 +90,7 @@ def select(
     total, count = np.zeros((2, len(keys), len(candidates))), np.zeros(len(keys))
     for part in parts:
         count[part.run] += len(part.held_out)
-    for program, trained in trainings(spec, candidates, dataset, keys, jobs, watch):
+    for program, trained in trainings(spec, candidates, dataset, keys, jobs, watch, checkpoint):
         judged = _held_out(trained, dataset, program)
         for job, scores in zip(program, judged, strict=True):
             total[:, job.run, job.candidate] += scores
@@ -103,18 +106,22 @@ def trainings(
     keys: PRNGKeyArray,
     jobs: Sequence[Job],
     watch: Tell | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Iterator[tuple[list[Job], Trained]]:
     """Do all jobs in few programs. Yield the jobs of each program, and what came of them."""
     work = sum(candidates[job.candidate].updates for job in jobs)
     done = 0
-    for program in _programs(spec, candidates, dataset, jobs):
+    for number, program in enumerate(_programs(spec, candidates, dataset, jobs)):
         updates = candidates[program[0].candidate].updates
 
         def report(latest: Report, done: int = done, runs: int = len(program)) -> None:
             if watch:
                 watch((done + runs * latest.update) / work, latest)
 
-        yield program, _train(spec, candidates, dataset, keys, program, report)
+        # A checkpoint of networks for images would be too large.
+        name = f"{'fold' if program[0].fold else 'whole'}-{number}"
+        part = checkpoint.part(name) if checkpoint and not dataset.pool.images else None
+        yield program, _train(spec, candidates, dataset, keys, program, report, part)
         done += len(program) * updates
 
 
@@ -138,6 +145,7 @@ def _train(
     keys: PRNGKeyArray,
     jobs: list[Job],
     watch: Callable[[Report], None],
+    checkpoint: Checkpoint | None,
 ) -> Trained:
     """Train the candidates of one program."""
     chosen = [candidates[job.candidate] for job in jobs]
@@ -147,7 +155,8 @@ def _train(
     own = _further(own, jnp.array([candidate.network for candidate in chosen]))
     if jobs[0].fold:
         own = _of_fold(own, jnp.array([job.fold.number for job in jobs if job.fold]))
-    return train_many(entry.make, spec, config, _data(dataset, jobs), own, updates, watch, chunk=entry.chunk)
+    program = (entry.make, spec, config, _data(dataset, jobs), own, updates)
+    return train_many(*program, watch, checkpoint, chunk=entry.chunk)
 
 
 def _data(dataset: Dataset, jobs: list[Job]) -> Dataset:

@@ -33,16 +33,11 @@ except ImportError:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the classifiers share; a parameter that is None has the value of the preset."""
+    """What the classifiers share."""
 
     algorithm: ClassVar[str]
 
-    preset: str = "default"
     updates: int | None = 1000
-    learning_rate: float | None = None
-    weight_decay: float | None = None
-    batch: int | None = None
-    hidden: tuple[int, ...] | None = None
     standardise: bool = True
     random_state: Any = None
 
@@ -61,7 +56,6 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.algorithm,
             demonstrations,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
-            preset=self.preset,
             updates=self.updates,
             standardise=self.standardise,
             pad=True,
@@ -97,15 +91,45 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return validate_data(self, *data, dtype=np.float32, reset=reset)
 
     def _settings(self) -> dict[str, Any]:
-        """The parameters that are settings of the algorithm and change the preset; a list of widths is a tuple."""
-        names = algorithms.settings_of(algorithms.configure(self.algorithm, self.preset))
-        given = {name: value for name, value in self.get_params(deep=False).items() if name in names}
-        given = {name: value for name, value in given.items() if value is not None}
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        """What else the policy is trained with."""
+        return {}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class BCClassifier(_PolicyClassifier):
+class AutoClassifier(_PolicyClassifier):
+    """Several algorithms with several settings; the one with the smallest held-out log-loss is kept.
+
+    Rows do not follow one another, so cross-validation chooses, and no model of the dynamics. The choice is in
+    `policy_.provenance["selection"]`; `sbil algorithms auto` lists the candidates.
+
+    updates: steps of the optimiser; None: as many as the preset asks for.
+    standardise: bring every column to mean 0 and standard deviation 1 of the training rows.
+    """
+
+    algorithm: ClassVar = "auto"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _SettingsClassifier(_PolicyClassifier):
+    """What the classifiers of one algorithm share; a parameter that is None has the value of the preset."""
+
+    preset: str = "default"
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    batch: int | None = None
+    hidden: tuple[int, ...] | None = None
+
+    def _settings(self) -> dict[str, Any]:
+        """The preset, and the parameters that are settings of the algorithm; a list of widths is a tuple."""
+        names = algorithms.settings_of(algorithms.configure(self.algorithm, self.preset))
+        given = {name: value for name, value in self.get_params(deep=False).items() if name in names}
+        given = {name: value for name, value in given.items() if value is not None}
+        changed = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+        return {"preset": self.preset, **changed}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class BCClassifier(_SettingsClassifier):
     """Behavioural cloning: a network that learns the decisions by maximum likelihood.
 
     updates: steps of the optimiser; None: as many as the preset asks for.
@@ -117,7 +141,7 @@ class BCClassifier(_PolicyClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class EDMClassifier(_PolicyClassifier):
+class EDMClassifier(_SettingsClassifier):
     """Energy-based distribution matching: behavioural cloning whose energy also says how familiar a row is.
 
     updates: steps of the optimiser; None: as many as the preset asks for.

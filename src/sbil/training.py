@@ -59,6 +59,17 @@ class Report(NamedTuple):
     diverged: np.ndarray
     note: str = ""  # words for the user
 
+    @property
+    def words(self) -> str:
+        """Mean losses of the runs that have not diverged, and how many have."""
+        sound = ~self.diverged
+        if not sound.any():
+            return "all runs diverged"
+        shown = {"policy_loss": "loss", "energy_gap": "energy gap", "agreement": "agreement", "margin": "margin"}
+        means = {word: np.mean(self.metrics[name][sound]) for name, word in shown.items() if name in self.metrics}
+        parts = [f"{word} {mean:.3f}" for word, mean in means.items()]
+        return ", ".join(parts) + (f", {int(self.diverged.sum())} diverged" if self.diverged.any() else "")
+
 
 class Trained(NamedTuple):
     """R finished runs."""
@@ -138,7 +149,7 @@ def train_many(
         done += length
         history.append({name: np.asarray(values)[:runs] for name, values in means.items()})
         diverged_at[(diverged_at < 0) & has_diverged(history[-1], limits)] = done
-        if checkpoint and checkpoint.due() and done < updates:
+        if checkpoint and (checkpoint.due() if done < updates else checkpoint.keep):
             checkpoint.save(done, states, _notes(history, diverged_at))
         if watch:
             watch(Report(done, updates, history[-1], diverged_at >= 0))

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sbil import algorithms as known
+from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, flag, whole
 from sbil.evaluation.crossvalidation import cross_validate
 from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.matching import MethodScores, scores_of_methods
 from sbil.files import as_path, write_text
-from sbil.fitting import Watch, demonstrations_of
+from sbil.fitting import demonstrations_of
 from sbil.policy.outputs import must_be_free
+from sbil.portfolio import require_known
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ def compare(
         for row in sbil.compare(data, ["edm", "rcal"], folds=5).compared:
             print(row.method, row.metrics["accuracy"])
 
+    algorithms: names of algorithms, or "auto", which chooses in each fold anew.
     data, columns, updates: as for `sbil.fit`.
     folds: parts of the episodes (or of the groups); each is held out once.
     seed: of the folds and of training.
@@ -68,7 +70,7 @@ def compare(
     if not isinstance(algorithms, Sequence) or not algorithms or isinstance(algorithms, str):
         raise UserError('algorithms must be a list of names, such as ["bc", "edm"]; `sbil algorithms` lists them.')
     for name in algorithms:
-        known.get(name)
+        require_known(name)
     if len({*algorithms}) < len(algorithms):
         raise UserError(f"an algorithm is named twice in {list(algorithms)}; name each once.")
     settings = {} if settings is None else settings

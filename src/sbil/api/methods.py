@@ -1,5 +1,7 @@
 """The methods that a policy is compared with: the baselines, and behavioural cloning of the same decisions."""
 
+from collections.abc import Mapping
+
 from sbil.algorithms import as_many
 from sbil.demonstrations import Demonstrations
 from sbil.evaluation.baselines import decided_by_baselines
@@ -7,6 +9,7 @@ from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import Decided, decided, must_match
 from sbil.fitting import fit
 from sbil.policy import Policy
+from sbil.portfolio import AUTO
 
 
 def decided_by_methods(
@@ -32,10 +35,16 @@ def behavioural_clone(policy: Policy, training: Demonstrations) -> Policy:
     """BC with the seed, the thinning, the standardisation and, if they are comparable, the updates of a policy."""
     made = policy.provenance
     same = {name: made[name] for name in ("seed", "thin", "thin_offset") if name in made}
-    updates = as_many(algorithm_of(policy), str(made.get("preset", "default")), made.get("updates"))
+    updates = as_many(trainer_of(policy), str(made.get("preset", "default")), made.get("updates"))
     return fit("bc", training, updates=updates, standardise=policy.standardisation is not None, **same)
 
 
 def algorithm_of(policy: Policy) -> str:
-    """The algorithm of a policy."""
+    """The algorithm of a policy, or auto."""
     return str(policy.provenance.get("algorithm", "policy"))
+
+
+def trainer_of(policy: Policy) -> str:
+    """The algorithm that trained a policy; of auto, the one whose policy was kept."""
+    name, settings = algorithm_of(policy), policy.provenance.get("settings")
+    return str(settings.get("algorithm")) if name == AUTO and isinstance(settings, Mapping) else name

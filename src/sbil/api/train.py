@@ -14,13 +14,14 @@ from sbil.algorithms import settings_of
 from sbil.api.methods import decided_by_methods
 from sbil.api.splitting import Parts, Split
 from sbil.checkpoint import Checkpoint
+from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, flag, share, whole
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import decided, resampled
 from sbil.evaluation.matching import Agreement, MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
-from sbil.fitting import Diverged, Recipe, Watch, demonstrations_of, fingerprint, follow
+from sbil.fitting import Diverged, Recipe, demonstrations_of, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.card import card, disclosed_shares
 from sbil.policy.outputs import folder_must_be_free
@@ -47,7 +48,7 @@ class TrainingReport:
 
     @property
     def selection(self) -> Mapping[str, Any] | None:
-        """What was chosen among several values of settings, and the held-out log-loss of each choice."""
+        """What was chosen among several candidates, and why; None if there was one."""
         selection: Mapping[str, Any] | None = self.policy.provenance.get("selection")
         return selection
 
@@ -115,6 +116,7 @@ def train(
 
         report = sbil.train("edm", data, held_out=0.2, calibrate=True, weight_decay=1.0)
         report.policy, report.scores["held_out"].accuracy, report.compared
+        sbil.train("auto", data).selection["words"]  # which of many policies was kept, and why
 
     `sbil.fit` explains data, columns, config, criterion, updates, thin, thin_offset, standardise and the settings.
 
@@ -167,7 +169,7 @@ def _checkpoint(out: Path, recipe: Recipe, split: Split, training: Demonstration
         "drawn": asdict(split),
         "data": fingerprint(training),
         "version": MADE_BY,
-        "device": devices.describe(runs=1),
+        "device": devices.describe(len(recipe.candidates)),
     }
     return Checkpoint.beside(out, identity)
 

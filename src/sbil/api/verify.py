@@ -12,11 +12,12 @@ from sbil import devices
 from sbil.algorithms import restored
 from sbil.api.evaluate import as_trained_on
 from sbil.api.splitting import Parts, Split
+from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, named
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import must_match, observed
-from sbil.fitting import Diverged, Recipe, Watch, fingerprint, follow
+from sbil.fitting import Diverged, Recipe, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.folder import pieces
 from sbil.portfolio import AUTO
@@ -187,8 +188,10 @@ def _compared(policy: Policy, again: Policy, training: Demonstrations) -> Verifi
 
 def _changed(policy: Policy) -> dict[str, tuple[str, str]]:
     """The versions and the kind of device that a policy records and that are others now."""
-    device, now = policy.provenance.get("device"), {"sbil": __version__, **devices.describe(runs=1)}
+    device = policy.provenance.get("device")
     then = {**(device if isinstance(device, dict) else {}), "sbil": policy.provenance.get("sbil")}
+    runs = then.get("runs_per_program")
+    now = {"sbil": __version__, **devices.describe(runs if type(runs) is int and runs > 0 else 1)}
     known = {name: then[name] for name in now if isinstance(then.get(name), str | int)}
     return {name: (_short(was), _short(now[name])) for name, was in known.items() if was != now[name]}
 

@@ -25,7 +25,12 @@ class Command(Printed):
 def run(command: Command) -> None:
     """Print the list, or one algorithm."""
     from sbil import algorithms
+    from sbil.portfolio import AUTO, require_known
 
+    require_known(command.name or AUTO)
+    if command.name == AUTO:
+        show_auto(command)
+        return
     entries = {command.name: algorithms.get(command.name)} if command.name else algorithms.ALGORITHMS
     found = {name: as_json(entry) for name, entry in entries.items()}
     if command.json:
@@ -38,11 +43,28 @@ def run(command: Command) -> None:
         else:
             print("  defaults: " + written({one["name"]: one["default"] for one in described["settings"]}))
     if not command.name:
+        print("auto: needs pairs; trains several of these, with several settings and networks, and keeps one policy")
         print(
             "\npairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes."
             " one-hot pairs: pairs whose states are numbered."
         )
         print("next: sbil algorithms NAME for its settings and their defaults")
+
+
+def show_auto(command: Command) -> None:
+    """What `auto` trains."""
+    from sbil.portfolio import NETWORKS, portfolio
+    from sbil.text import counted
+
+    names = list(dict.fromkeys(candidate.name for candidate in portfolio()))
+    if command.json:
+        print(json.dumps({"auto": {"needs": "pairs", "methods": names, "networks": NETWORKS}}))
+        return
+    print(f"auto: trains {counted(NETWORKS, 'network')} with each of these methods, and keeps one policy")
+    print("\n".join(f"  {name}" for name in names))
+    print("Each policy acts in a model of the dynamics that is learned from the same demonstrations. The policy that")
+    print("stays nearest to the demonstrated states is kept. Without a model that can be trusted, the method with the")
+    print("smallest held-out log-loss in cross-validation is trained on everything.")
 
 
 def as_json(entry: "Entry") -> dict[str, Any]:

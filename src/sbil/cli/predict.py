@@ -47,6 +47,7 @@ def run(command: Command) -> None:
 
 def show(command: Command, made: "Decisions") -> None:
     """Say what was written and how many states are unlike the training data."""
+    from sbil.api.methods import trainer_of
     from sbil.text import counted
 
     words = ", ".join(f"{name} {count}" for name, count in made.actions.items())
@@ -62,5 +63,5 @@ def show(command: Command, made: "Decisions") -> None:
             f"{counted(strange, 'state')} ({strange / max(len(made.frame), 1):.1%}) {be} flagged as unfamiliar: an "
             f"energy above percentile {command.unfamiliar:g} of the training states"
         )
-    if not str(made.policy.provenance.get("algorithm", "")).startswith("edm"):
+    if not trainer_of(made.policy).startswith("edm"):
         print("note: only EDM trains the energy to be low at training states; for other policies it says little")

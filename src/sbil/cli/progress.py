@@ -13,7 +13,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from sbil.fitting import words_of
 from sbil.training import Report
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Board:
         if report.note and report.note not in self.said:
             self.said.add(report.note)
             say(report.note, "dim")
-        self.note = words_of(report)
+        self.note = report.words
 
     def finish(self, result: "Result", fresh: bool) -> None:
         """Note a finished cell, and whether it was run now."""

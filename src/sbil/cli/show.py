@@ -41,12 +41,13 @@ def run(command: Command) -> None:
 def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
     """One line per fact, by its name."""
     network, made, schema = description["network"], policy.provenance, policy.schema
-    data = made.get("data", {})
+    data, selection = made.get("data", {}), made.get("selection")
     settings = ", ".join(f"{name} {value}" for name, value in made.get("settings", {}).items())
     roles = {role: getattr(schema, role) for role in ("action", "episode", "time", "group")} if schema else {}
     lines = {
         "algorithm": " ".join(str(made.get(key, "")) for key in ("algorithm", "preset")).strip(),
         "settings": settings,
+        "found by": selection.get("words", "") if isinstance(selection, dict) else "",
         "network": f"{network['kind']} {'-'.join(map(str, network['sizes']))}, {network['activation']}",
         "observations": ", ".join(policy.observation_names) or f"images {policy.spec.observation_shape}",
         "actions": ", ".join(policy.action_names),

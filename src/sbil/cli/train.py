@@ -29,12 +29,12 @@ STANDARDISE = {"auto": None, "yes": True, "no": False}
 class Command(ColumnOptions, Written):
     """Train a policy on recorded demonstrations and write it to a folder.
 
-    An interrupted training goes on where it was when the same command is given again; a choice among settings
-    starts again.
+    An interrupted training goes on where it was when the same command is given again.
     """
 
     algorithm: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ALGORITHM")]
-    """Which algorithm; `sbil algorithms` lists them. `auto` tries several, and keeps the best policy."""
+    """Which algorithm; `sbil algorithms` lists them. `auto` trains several, with several settings and networks, and
+    keeps one policy."""
     data: str
     """The demonstrations: a CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
     out: Path
@@ -75,9 +75,12 @@ def run(command: Command) -> None:
     from sbil.api.train import train
     from sbil.cli.progress import bar
     from sbil.policy.outputs import folder_must_be_free
+    from sbil.portfolio import AUTO, chooses_itself
 
     folder_must_be_free(command.out, command.overwrite, (command.data, command.schema, command.exclude))
     with bar(1, command.algorithm) as advance:
+        if command.set and command.algorithm == AUTO:
+            raise chooses_itself(f"the setting '{command.set[0].partition('=')[0]}'")
         settings = parse_words(command.algorithm, command.set) if command.set else {}
         report = call(train, command, standardise=STANDARDISE[command.standardise], watch=advance, **settings)
     if report.resumed_at:

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation.baselines import Baselines
 from sbil.evaluation.decided import Decided, decided, units
-from sbil.fitting import Watch, fit
+from sbil.fitting import fit
 
 
 def cross_validate(

@@ -22,7 +22,7 @@ from sbil.text import counted, over
 
 FEW = 10  # decisions; a smaller count could identify a person
 MOST = 30  # rows of a table; policy.json has all
-LONGEST = 80  # characters of a name
+LONGEST, LONGEST_SENTENCE = 80, 2000  # characters of a name, and of what sbil says of its choice
 MADE = ("algorithm", "preset", "seed", "updates", "sbil", "device")
 KNOWN = {
     *(*MADE, "settings", "thin", "thin_offset", "standardised", "data"),
@@ -94,7 +94,7 @@ def _what(policy: Policy) -> str:
     ]
     if selection:
         before = f"chosen by cross-validation: {selection.get('chosen', '')}"  # what older policies record
-        lines.append(f"How it was found: {escaped(selection.get('words', before))}.")
+        lines.append(f"How it was found: {escaped(selection.get('words', before), LONGEST_SENTENCE)}.")
     return "\n\n".join(lines)
 
 
@@ -269,9 +269,9 @@ def _plain(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
 
 
-def escaped(value: object) -> str:
+def escaped(value: object, longest: int = LONGEST) -> str:
     """Return text that Markdown shows unchanged: one line, no HTML, no links, no marks; very long text is cut."""
     text = " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())
-    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    text = text if len(text) <= longest else f"{text[:longest]}…"
     text = re.sub(r"(^[-+](?=\s)|[\\`*\[\]|~$#@]|(?<!\w)_|_(?!\w)|(?<=\w):(?=//)|(?<=www)\.)", r"\\\1", text)
     return html.escape(text, quote=False)
