@@ -1,0 +1,90 @@
+"""What each way of choosing would have scored, draw by draw, from the stored runs of the study."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import polars as pl
+from scipy.stats import spearmanr
+
+from sbil.dynamics.measures import SHORTEST
+from studies.pages import RESULTS
+
+STORED = RESULTS / "choosing"
+CELL = ("environment", "demonstrator", "mode", "thin", "size")
+SINGLE = {
+    "bc": "BC",
+    "bc+weight_decay=1": "BC, weight decay 1",
+    "edm:released": "EDM, released",
+    "edm_robust": "EDM, robust",
+}
+LOW = 0.95  # a score of BC below this leaves room for improvement
+
+Key = tuple[str, str, str, int, int]
+Scores = dict[str, np.ndarray]  # of each way of choosing, [draws]
+
+
+@cache
+def stored(seed: int) -> pl.DataFrame:
+    """Return all runs of a seed: one row per draw, method and network."""
+    return pl.concat(pl.read_parquet(path) for path in sorted(STORED.glob(f"*seed{seed}*.parquet")))
+
+
+def by_cell(runs: pl.DataFrame) -> dict[Key, pl.DataFrame]:
+    """Return the runs of each cell."""
+    parts = runs.partition_by(CELL, as_dict=True, maintain_order=True)
+    return {key: part for key, part in sorted(parts.items())}  # type: ignore[misc]
+
+
+def scores_of(cell: pl.DataFrame) -> Scores:
+    """Return what each way of choosing scores in every draw of a cell."""
+    draws = cell.partition_by("draw", maintain_order=True)
+    return {name: np.array([way(draw) for draw in draws]) for name, way in WAYS.items()}
+
+
+def rank_correlations(cell: pl.DataFrame) -> dict[str, float]:
+    """Return the mean rank correlation of scores with each measure within a draw; 1: a smaller measure scores more."""
+    draws = cell.partition_by("draw")
+    return {name: _mean([_ranked(draw, name) for draw in draws]) for name in ("distance", "log_loss", "error")}
+
+
+def _ranked(draw: pl.DataFrame, measure: str) -> float:
+    rows = draw.filter(pl.col(measure).is_finite())
+    if rows["score"].n_unique() < 2 or rows[measure].n_unique() < 2:
+        return np.nan
+    return -float(spearmanr(rows[measure], rows["score"]).statistic)
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
+
+
+def _single(method: str) -> Callable[[pl.DataFrame], float]:
+    return lambda draw: float(draw.filter(pl.col("method") == method)["score"].to_numpy().mean())
+
+
+def _by(measure: str) -> Callable[[pl.DataFrame], float]:
+    """The mean score of the networks of the method with the smallest held-out loss or error."""
+
+    def score(draw: pl.DataFrame) -> float:
+        return _single(draw.sort(measure, nulls_last=True, maintain_order=True)["method"][0])(draw)
+
+    return score
+
+
+def _imagined(draw: pl.DataFrame) -> float:
+    return float(draw.filter(~pl.col("diverged")).sort("distance")["score"][0])
+
+
+def _auto(draw: pl.DataFrame) -> float:
+    return _imagined(draw) if draw["horizon"][0] >= SHORTEST else _by("log_loss")(draw)
+
+
+WAYS: dict[str, Callable[[pl.DataFrame], float]] = {
+    **{name: _single(method) for method, name in SINGLE.items()},
+    "by log-loss": _by("log_loss"),
+    "by errors": _by("error"),
+    "by imagined rollouts": _imagined,
+    "auto": _auto,
+    "best of the draw": lambda draw: float(draw["score"].to_numpy().max()),
+}

@@ -1,0 +1,67 @@
+"""The tables of docs/choosing.md."""
+
+import numpy as np
+
+from sbil.reports.differences import difference, verdict
+from sbil.text import markdown_table
+from studies.choosing.choices import LOW, WAYS, Key, Scores, by_cell, rank_correlations, scores_of, stored
+from studies.pages import bold
+
+SEED = 1  # of the confirmation
+BASE = "BC"
+
+
+def for_page() -> dict[str, str]:
+    """Return the tables of docs/choosing.md by their marks."""
+    cells = {key: (scores_of(runs), rank_correlations(runs), runs) for key, runs in by_cell(stored(SEED)).items()}
+    scores = {key: found for key, (found, _, _) in cells.items()}
+    ranks = {key: found for key, (_, found, _) in cells.items()}
+    horizons = {key: runs["horizon"].to_numpy() for key, (_, _, runs) in cells.items()}
+    return {"final": final(scores), "in words": summary(scores), "ranks": correlations(ranks, horizons)}
+
+
+def final(cells: dict[Key, Scores]) -> str:
+    """Write the score of every way of choosing in every cell; bold: clearly above or below BC."""
+    rows = [["setting", "trajectories", *WAYS]]
+    for key, scores in cells.items():
+        shown = [
+            bold(f"{values.mean():.3f}", name != BASE and _side(scores, name) != 0) for name, values in scores.items()
+        ]
+        rows.append([setting_of(key), str(key[-1]), *shown])
+    return markdown_table(rows, numbers=True)
+
+
+def summary(cells: dict[Key, Scores]) -> str:
+    """Write one line per way of choosing: how often it is clearly above and below BC, and what it loses to the best."""
+    low = [key for key, scores in cells.items() if scores[BASE].mean() < LOW]
+    head = ["", f"mean of the {len(low)} cells where BC is below {LOW}", "clearly above BC there"]
+    rows = [[*head, f"clearly below BC, of {len(cells)}", "regret: mean loss to the best of the draw"]]
+    for name in WAYS:
+        sides = {key: _side(scores, name) for key, scores in cells.items()}
+        regret = np.mean([(scores["best of the draw"] - scores[name]).mean() for scores in cells.values()])
+        mean = np.mean([cells[key][name].mean() for key in low])
+        above, below = sum(sides[key] > 0 for key in low), sum(side < 0 for side in sides.values())
+        rows.append([name, f"{mean:.3f}", str(above), str(below), f"{regret:.3f}"])
+    return markdown_table(rows, numbers=True)
+
+
+def correlations(cells: dict[Key, dict[str, float]], horizons: dict[Key, np.ndarray]) -> str:
+    """Write how measures rank policies within a draw, and how many steps the models are trusted for."""
+    rows = [["setting", "trajectories", "imagined distance", "log-loss", "errors", "steps (median)"]]
+    for key, found in cells.items():
+        shown = [f"{value:+.2f}" if np.isfinite(value) else "-" for value in found.values()]
+        rows.append([setting_of(key), str(key[-1]), *shown, f"{np.median(horizons[key]):.0f}"])
+    return markdown_table(rows, numbers=True)
+
+
+def setting_of(key: Key) -> str:
+    """Return a setting in words."""
+    environment, demonstrator, mode, thin, _ = key
+    name = f"{environment.split('-v')[0]}, {demonstrator.upper()} {mode}"
+    return f"{name}, every {thin}th step" if thin > 1 else name
+
+
+def _side(scores: Scores, name: str) -> int:
+    """1: clearly above BC, -1: clearly below, 0: not clear."""
+    found = verdict(difference((scores[name] - scores[BASE])[:, None]))
+    return {"above": 1, "below": -1}.get(found, 0)
