@@ -27,7 +27,7 @@ Scores = dict[str, np.ndarray]  # of each way of choosing, [draws]
 @cache
 def stored(seed: int) -> pl.DataFrame:
     """Return all runs of a seed: one row per draw, method and network."""
-    return pl.concat(pl.read_parquet(path) for path in sorted(STORED.glob(f"*seed{seed}*.parquet")))
+    return pl.read_parquet(STORED / f"seed{seed}.parquet")
 
 
 def by_cell(runs: pl.DataFrame) -> dict[Key, pl.DataFrame]:

@@ -13,15 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import polars as pl
+import tyro
 
 from sbil import environments, files
 from sbil.choosing import Judges, judged, judges_of
 from sbil.dataset import Dataset, Spec, capacity_for, make_dataset, spec_of
+from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
 from sbil.experiments.environment import demonstrations_for
 from sbil.keys import named
 from sbil.portfolio import portfolio
 from sbil.selection import Candidate, Job, select, trainings
+from studies.choosing.choices import CELL, STORED
 
 SIZES = (1, 3, 7, 15)
 SETTINGS = (
@@ -88,10 +91,32 @@ def run(asked: Run) -> None:
             if path.exists():
                 continue
             rows = cell(asked, setting, size)
-            content = io.BytesIO()
-            rows.write_parquet(content)
-            files.write_bytes(path, content.getvalue())
+            write(path, rows)
             print(f"{path.name}: {summary(rows)}", flush=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Take:
+    """Copy the finished cells of a folder into results/choosing/, one file per seed."""
+
+    folder: tyro.conf.Positional[Path]
+    """Where the runs are."""
+
+
+def take(asked: Take) -> None:
+    """Copy the finished cells; they take the place of all that was stored of their seed."""
+    found = sorted(asked.folder.glob("*.parquet"))
+    if not found:
+        raise UserError(f"{asked.folder} holds no finished cell; run the study first.")
+    for (seed,), rows in pl.concat(map(pl.read_parquet, found)).partition_by("seed", as_dict=True).items():
+        write(STORED / f"seed{seed}.parquet", rows.sort(*CELL, "draw", "method", "network"))
+
+
+def write(path: Path, rows: pl.DataFrame) -> None:
+    """Write a whole file, or nothing."""
+    content = io.BytesIO()
+    rows.write_parquet(content, compression="zstd")
+    files.write_bytes(path, content.getvalue())
 
 
 def summary(rows: pl.DataFrame) -> str:

@@ -21,8 +21,8 @@ REFERENCES = 512  # demonstrated states that imagined ones are compared with
 VISITED = 256  # imagined states whose distribution is compared
 CAP = 4.0  # standard deviations: what is farther away counts as this far
 AT_ONCE = 8  # policies
-LOST = 0.1  # of the variance of states: when a model is expected to have lost this much, imagined rollouts stop
-SHORTEST, LONGEST = 3, 100  # steps of imagined rollouts; with fewer the model is not trusted
+LOST = 0.2  # of the variance of states: when a model is expected to have lost this much, imagined rollouts stop
+SHORTEST, LONGEST = 2, 100  # steps of imagined rollouts; with fewer the model is not trusted
 
 
 class View(NamedTuple):
