@@ -289,6 +289,24 @@ def test_what_diverges_is_never_kept(monkeypatch, data):
     json.dumps(record, allow_nan=False)
 
 
+def test_if_the_best_diverges_on_all_data_the_next_best_is_kept(monkeypatch):
+    from sbil.fitting import _train
+
+    trained = []
+
+    def once(*given):
+        trained.append(_train(*given))
+        return trained[-1]._replace(diverged_at=np.array([UPDATES])) if len(trained) == 1 else trained[-1]
+
+    monkeypatch.setattr("sbil.fitting._train", once)
+    policy = fit(ROWS)
+    record = policy.provenance["selection"]
+    best, second = sorted(record["held_out_log_loss"], key=record["held_out_log_loss"].get)
+    assert (record["chosen"], record["diverged"]) == (second, [best])
+    assert f"diverged when trained on everything: {best}" in record["words"]
+    np.testing.assert_array_equal(policy.network.layers[0].weight, trained[1].states.network.layers[0].weight[0])
+
+
 def test_if_everything_diverges_one_line_says_so(monkeypatch, tmp_path):
     monkeypatch.setattr("sbil.portfolio.METHODS", wild({"learning_rate": 1e30}, {"learning_rate": 1e29}))
     with pytest.raises(

@@ -91,6 +91,14 @@ class Choice:
     record: dict[str, Any]
     trained: Trained | None = None  # its finished run, if the choice trained it on everything
     together: int = 1  # runs in the program of that run
+    others: tuple[Candidate, ...] = ()  # what to take if its training on everything diverges, best first
+
+    @property
+    def next(self) -> "Choice":
+        """The choice without this candidate, because its training diverged."""
+        candidate, diverged = self.others[0], [*self.record.get("diverged", ()), self.candidate.label]
+        record = {**self.record, "chosen": candidate.label, "diverged": diverged}
+        return Choice(candidate, record, others=self.others[1:])
 
 
 @dataclass
@@ -197,13 +205,15 @@ def _by_crossvalidation(
     how: Any = {"criterion": criterion, "groups": draw.groups, "checkpoint": checkpoint}
     watch = progress.of_training(share_of_work(len(first)), "cross-validation")
     found = select(draw.spec, first, draw.dataset, draw.keys, watch=watch, **how)
-    chosen = first[found.chosen[0]]
+    chosen, scored = first[found.chosen[0]], found.losses if criterion == "log_loss" else found.errors
+    others = [first[place] for place in scored[0].argsort(kind="stable") if np.isfinite(scored[0, place])][1:]
     scores = {"held_out_log_loss": found.losses, "held_out_error": found.errors}
     told = {
         name: {candidate.label: _plain(value) for candidate, value in zip(first, values[0], strict=True)}
         for name, values in scores.items()
     }
-    return Choice(chosen, {"criterion": criterion, "chosen": chosen.label, **told, "folds": FOLDS})
+    record = {"criterion": criterion, "chosen": chosen.label, **told, "folds": FOLDS}
+    return Choice(chosen, record, others=tuple(others))
 
 
 class Rehearsed(NamedTuple):
@@ -273,6 +283,8 @@ def in_words(record: Mapping[str, Any]) -> str:
     scores = record[f"held_out_{by}"]
     words = [f"{name}: {_shown(score)}" for name, score in scores.items()]
     none = "; none: training diverged or nothing was held out" if None in scores.values() else ""
+    if diverged := record.get("diverged"):
+        none += f"; diverged when trained on everything: {', '.join(diverged)}"
     why = f". Imagined rollouts could not choose: {record['why']}" if record.get("why") else ""
     return f"chose {record['chosen']} by held-out {by.replace('_', '-')} ({', '.join(words)}{none}){why}"
 

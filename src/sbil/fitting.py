@@ -209,6 +209,9 @@ def follow(
     # The winner of the portfolio is kept as it was judged. Settings are chosen, then trained with like any others.
     if trained is None or recipe.algorithm != AUTO:
         trained, together = _train(spec, choice.candidate, dataset, key, progress, checkpoint), 1
+    while trained.diverged[0] and choice.others:
+        choice = choice.next
+        trained = _train(spec, choice.candidate, dataset, key, progress, None)
     if trained.diverged[0]:
         raise Diverged(recipe.algorithm, choice.candidate, trained)
     settings = algorithms.settings_of(choice.candidate.config)
