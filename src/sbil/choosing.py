@@ -17,7 +17,7 @@ from jaxtyping import PRNGKeyArray
 
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Spec
-from sbil.dynamics.measures import SHORTEST, Measures, View, horizons_of, measure_many, views_of
+from sbil.dynamics.measures import SHORTEST, Measures, View, horizons_of, measure_many, resampled, views_of
 from sbil.dynamics.model import Model, Trust, learn
 from sbil.dynamics.triples import triples_of
 from sbil.errors import UserError
@@ -26,7 +26,6 @@ from sbil.selection import Candidate, Criterion, Job, Tell, select, share_of_wor
 from sbil.text import counted
 from sbil.training import Trained
 
-RESAMPLES = 1000
 MODEL = 0.1  # of the time of a choice: learning the model
 FEW = 10  # steps with a known successor: with fewer the model is not even tried
 
@@ -135,17 +134,24 @@ def choose(
     """Choose among candidates for one run. A training of the chosen candidate may follow; its progress is left."""
     if criterion in ("log_loss", "error"):
         return _by_crossvalidation(draw, candidates, criterion, progress, checkpoint)
-    why, facts = _without_model(draw), {}
-    if not why:
-        judges = _learned(draw, progress)
-        why, facts = _distrust(judges), _facts(judges, draw.names)
-        if not why and (choice := _by_imagination(draw, candidates, judges, facts, progress, checkpoint)):
+    why, judges = judge(draw, progress)
+    facts = facts_of(judges, draw.names) if judges else {}
+    if judges and not why:
+        if choice := _by_imagination(draw, candidates, judges, facts, progress, checkpoint):
             return choice
-        why = why or "no policy stays at a finite distance from the demonstrated states"
+        why = "no policy stays at a finite distance from the demonstrated states"
     if criterion == "imagined":
         raise UserError(f"imagined rollouts cannot choose here: {why}; use the criterion auto, log_loss or error.")
     choice = _by_crossvalidation(draw, candidates, "log_loss", progress, checkpoint)
     return replace(choice, record={**choice.record, "why": why, **facts})
+
+
+def judge(draw: Draw, progress: Progress) -> tuple[str, Judges | None]:
+    """(why policies cannot act in a model, or nothing; the model)."""
+    if why := _without_model(draw):
+        return why, None
+    judges = _learned(draw, progress)
+    return _distrust(judges), judges
 
 
 def _without_model(draw: Draw) -> str:
@@ -183,7 +189,7 @@ def _r2_next(judges: Judges) -> float | None:
     return _plain(judges.trust.r2_after[0, 0])
 
 
-def _facts(judges: Judges, names: Sequence[str]) -> dict[str, Any]:
+def facts_of(judges: Judges, names: Sequence[str]) -> dict[str, Any]:
     """What the model says of itself, as plain values."""
     r2 = {name: _plain(value) for name, value in zip(names, np.asarray(judges.trust.r2[0]), strict=True)}
     return {"model": {"r2_of_next_state": _r2_next(judges), "r2_of_step": r2, "horizon": int(judges.horizons[0])}}
@@ -267,12 +273,9 @@ def _by_imagination(
 def _sure(best: Measures, other: Measures) -> float:
     """Return the share of resamples, of members of the model and of starts, in which `best` is nearer than `other`."""
     random = np.random.default_rng(0)
-    ahead = np.zeros(RESAMPLES)
-    for mine, theirs in ((best.near, other.near), (best.drift, other.drift)):
-        difference = np.asarray(theirs - mine)
-        members, starts = (random.integers(0, size, (RESAMPLES, size)) for size in difference.shape)
-        ahead += difference[members[:, :, None], starts[:, None, :]].mean(axis=(1, 2))
-    return round(float((ahead > 0).mean()), 3)
+    near = resampled(np.asarray(other.near - best.near), random)
+    drift = resampled(np.asarray(other.drift - best.drift), random)
+    return round(float((near + drift > 0).mean()), 3)
 
 
 def in_words(record: Mapping[str, Any]) -> str:

@@ -96,6 +96,17 @@ def test_wrong_arguments_of_evaluate_are_named(wrong, words):
     assert words in str(refused.value)
 
 
+def test_where_a_policy_would_go(policy, data):
+    found = sbil.evaluate(policy, data)
+    assert found.imagined is None
+    assert "--imagine (imagine=True)" in found.not_imagined
+    few = sbil.evaluate(policy, data.select([0, 1]), imagine=True)
+    assert "only 6 next states recorded" in few.not_imagined
+    assert few.as_json()["imagined"] is None
+    with pytest.raises(UserError, match="imagine must be True or False"):
+        sbil.evaluate(policy, data, imagine=1)
+
+
 def test_a_list_may_hold_paths_and_other_tasks_are_refused(policy, folder, data):
     assert list(sbil.evaluate([policy, folder], data)) == ["bc", "bc 2"]
     other = sbil.read(stays().with_columns(treatment=pl.lit("other")), **COLUMNS)

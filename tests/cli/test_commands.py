@@ -324,7 +324,7 @@ def test_options_without_effect_are_refused(capsys, policy, demos):
     for words in (("--episodes", "3"), ("--sampled",), ("--seed", "1"), ("--seed", "0")):
         assert f"{words[0]} has no effect with --data" in refusal(capsys, "evaluate", policy, "--data", demos, *words)
     play = ("evaluate", policy, "--env", "CartPole-v1")
-    for words in (("--training", demos), ("--another", demos), ("--action", "x"), ("--exclude", demos)):
+    for words in (("--training", demos), ("--another", demos), ("--action", "x"), ("--exclude", demos), ("--imagine",)):
         assert f"{words[0]} has no effect with --env" in refusal(capsys, *play, *words)
     assert "episodes must be a whole number from 1. Got -3." in refusal(capsys, *play, "--episodes", "-3")
     assert "seed must be a whole number from 0. Got -1." in refusal(capsys, *play, "--seed", "-1")

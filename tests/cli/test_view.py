@@ -45,6 +45,13 @@ def test_fewer_episodes_and_a_policy(data, policy, tmp_path, capsys):
     assert out.read_text("utf-8") == episodes_page(demonstrations(), title="demos.npz", limit=3, policy=loaded)
 
 
+def test_where_a_policy_would_go(tmp_path, policy, capsys):
+    out, path = tmp_path / "view.html", tmp_path / "short.npz"
+    demos.save(demonstrations().select([0]), path)
+    main(["view", str(path), "--out", str(out), "--imagine", "--policy", str(policy)])
+    assert "Where the policy would go cannot be imagined: only" in out.read_text("utf-8")
+
+
 def test_a_table(tmp_path, capsys):
     table = tmp_path / "stays.csv"
     lines = [f"{stay},{hour},{60 + stay + hour},{'on' if hour > 1 else 'off'}" for stay in (7, 8) for hour in range(4)]
@@ -72,6 +79,7 @@ def test_a_page_that_is_there_is_kept_unless_told_otherwise(data, tmp_path, caps
         (["--out", "view.html", "--episodes", "0"], "episodes must be a whole number from 1"),
         (["--out", "view.html", "--policy", "nowhere"], "no such policy folder"),
         (["--out", "view.html", "--policy", "other"], "bring the same columns in the same order"),
+        (["--out", "view.html", "--imagine"], "give the policy too"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_line(data, policy, tmp_path, monkeypatch, capsys, words, says):

@@ -17,6 +17,7 @@ from sbil.errors import UserError, flag, unknown, whole
 from sbil.evaluation.calibration import reliability
 from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.familiarity import Familiarity, familiarity
+from sbil.evaluation.imagined import Imagined, imagined_or_why
 from sbil.evaluation.live import Policies, call, play
 from sbil.evaluation.matching import Agreement, MethodScores, confusion, per_action, scores_of_methods
 from sbil.fitting import demonstrations_of, fingerprint, twins
@@ -27,6 +28,7 @@ from sbil.text import counted
 from sbil.training import stack
 
 EPISODES = 300  # that are played
+NOT_ASKED = "to see where the policy would go, give --imagine (imagine=True): it learns a model, which takes a while"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +75,8 @@ class MatchedDecisions:
     compared: every metric with its interval, one row per method: the baselines, BC and the policy.
     notes: reasons why the scores may say less than they seem to.
     familiarity: whether the policy knows which states are new to it; None for images.
+    imagined: where the policy would go if it acted; None if that was not asked for or there is no model.
+    not_imagined: why it is None, in words.
     """
 
     data: Demonstrations
@@ -81,6 +85,8 @@ class MatchedDecisions:
     compared: tuple[MethodScores, ...]
     notes: tuple[str, ...]
     familiarity: Familiarity | None
+    imagined: Imagined | None
+    not_imagined: str
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values; what is not a number is None."""
@@ -91,6 +97,8 @@ class MatchedDecisions:
             "notes": list(self.notes),
             "resampled": resampled(self.data),
             "familiarity": self.familiarity.as_json() if self.familiarity else None,
+            "imagined": self.imagined.as_json() if self.imagined else None,
+            "not_imagined": self.not_imagined,
             "actions": [{"action": name, **_plain(row._asdict())} for name, row in rows],
             "confusion": confusion(self.decided).tolist(),
             "reliability": [part._asdict() for part in reliability(self.decided)],
@@ -115,6 +123,7 @@ class Matching(TypedDict, total=False):
     columns: Mapping[str, Any] | None
     training: Any
     another: Any
+    imagine: bool
 
 
 @overload
@@ -219,7 +228,13 @@ def _demonstrator(policy: Policy, environment: str) -> tuple[str, str] | None:
 
 
 def evaluate_decisions(
-    policy: Policy, data: Any, *, columns: Mapping[str, Any] | None = None, training: Any = None, another: Any = None
+    policy: Policy,
+    data: Any,
+    *,
+    columns: Mapping[str, Any] | None = None,
+    training: Any = None,
+    another: Any = None,
+    imagine: bool = False,
 ) -> MatchedDecisions:
     """Compare a policy with recorded decisions, and ask whether it knows which states are new to it.
 
@@ -228,7 +243,9 @@ def evaluate_decisions(
     training: what the policy was trained on. It adds BC, the previous action and the distance to the nearest training
         states to the comparison.
     another: a table of another population: measure how well its states are distinguished from those of `data`.
+    imagine: learn from `data` what follows a decision, and let the policy act in that model. It takes seconds.
     """
+    imagine = flag("imagine", imagine)
     if another is not None and policy.schema is None:
         raise UserError("another population needs a policy that was trained on a table: its columns are not known.")
     held_out = as_trained_on(policy, data, {**(columns or {}), "exclude": ()})
@@ -237,6 +254,7 @@ def evaluate_decisions(
     found = decided_by_methods(policy, held_out, known)
     made = found[algorithm_of(policy)]
     images = len(policy.spec.observation_shape) > 1
+    going = imagined_or_why(policy, held_out) if imagine else NOT_ASKED
     return MatchedDecisions(
         data=held_out,
         decided=made,
@@ -244,6 +262,8 @@ def evaluate_decisions(
         compared=scores_of_methods(found),
         notes=tuple(notes(policy, held_out, known)),
         familiarity=None if images else familiarity(policy, held_out, known, others),
+        imagined=None if isinstance(going, str) else going,
+        not_imagined=going if isinstance(going, str) else "",
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "sbil evaluate policy/ --env CartPole-v1 --episodes 300",
     "sbil evaluate policy/ --data held_out.csv --training stays.csv",
-    "sbil evaluate policy/ --data held_out.npz --json",
+    "sbil evaluate policy/ --data held_out.npz --imagine --json",
 )
 
 
@@ -33,6 +33,9 @@ class Command(ColumnOptions, Printed):
     nearest training states to the comparison."""
     another: str | None = None
     """A table of another population: how well are its states recognised as different?"""
+    imagine: bool = False
+    """Learn from --data what follows a decision, and let the policy act in that model: where would it go? It takes
+    seconds, with --data."""
     episodes: int | None = None
     """Episodes to play, with --env (default: 300)."""
     seed: int | None = None
@@ -69,7 +72,8 @@ def must_fit_together(command: Command) -> None:
     matching = ["training", "another", *(field.name for field in fields(ColumnOptions))]
     names = ["episodes", "seed"] if command.data else matching
     idle = [name for name in names if getattr(command, name) not in (None, ())]
-    idle += ["sampled"] if command.sampled and command.data else []
+    flags = ["sampled"] if command.data else ["imagine"]
+    idle += [name for name in flags if getattr(command, name)]
     if idle:
         option, here = f"--{idle[0].replace('_', '-')}", "--data" if command.data else "--env"
         raise UserError(f"{option} has no effect with {here}; leave it out.")
@@ -91,6 +95,7 @@ def show(result: "MatchedDecisions", trained: bool) -> None:
     tables.show_actions(result.decided, data.action_names)
     if result.familiarity:
         tables.show_familiarity(result.familiarity)
+    print(result.imagined or result.not_imagined)
     if not trained:
         print(
             "give --training TABLE to compare with BC, the previous action and the distance to the nearest training "

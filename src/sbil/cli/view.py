@@ -13,7 +13,7 @@ from sbil.cli.options import Written, call
 EXAMPLES = (
     "sbil view demos.npz --out view.html",
     "sbil view stays.csv --episode stay_id --time charttime --action treatment --out view.html",
-    "sbil view stays.csv --policy policy/ --episodes 50 --out view.html",
+    "sbil view stays.csv --policy policy/ --imagine --out view.html",
 )
 
 
@@ -31,6 +31,9 @@ class Command(ColumnOptions, Written):
     policy: Path | None = None
     """A policy folder. The page shows its decisions beside the recorded ones. A table is read as in the training of the
     policy."""
+    imagine: bool = False
+    """Learn from the data what follows a decision, let the policy act in that model, and show where it would go, with
+    --policy. It takes seconds."""
     episodes: int = 200
     """The largest number of episodes in the page. If there are more, evenly spaced ones are taken."""
 

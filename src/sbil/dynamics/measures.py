@@ -23,6 +23,7 @@ CAP = 4.0  # standard deviations: what is farther away counts as this far
 AT_ONCE = 8  # policies
 LOST = 0.2  # of the variance of states: when a model is expected to have lost this much, imagined rollouts stop
 SHORTEST, LONGEST = 2, 100  # steps of imagined rollouts; with fewer the model is not trusted
+RESAMPLES = 1000
 
 
 class View(NamedTuple):
@@ -32,6 +33,7 @@ class View(NamedTuple):
     firsts: Float[Array, "firsts inputs"]  # first states of episodes
     reference: Float[Array, "references inputs"]
     mask: Bool[Array, " references"]
+    place: Int[Array, " references"]  # the steps of the pool that they belong to
     length: Float[Array, ""]  # steps of an episode, on average
 
 
@@ -71,7 +73,7 @@ def _view(dataset: Dataset, steps: np.ndarray) -> View:
     observations, row, trajectory = (np.asarray(leaf) for leaf in (pool.observations, pool.row, pool.trajectory))
     states = observations[row[steps]]
     last = steps[np.asarray(pool.terminal & pool.has_next)[steps]]
-    known = np.concatenate([states, observations[row[last] + 1]])
+    known, place = np.concatenate([states, observations[row[last] + 1]]), np.concatenate([steps, last])
     random = np.random.default_rng(0)
     some = random.permutation(len(known))[:REFERENCES]
     reference = np.zeros((REFERENCES, known.shape[1]), np.float32)
@@ -84,6 +86,7 @@ def _view(dataset: Dataset, steps: np.ndarray) -> View:
         firsts=jnp.asarray(observations[first[np.arange(FIRSTS) % len(first)]]),
         reference=jnp.asarray(reference),
         mask=jnp.arange(REFERENCES) < len(some),
+        place=jnp.asarray(np.resize(place[some], REFERENCES)),
         length=jnp.float32(lengths.mean()),
     )
 
@@ -102,7 +105,14 @@ def measure(
     keys = jax.random.split(key)
     anywhere = imagine(keys[0], model, logits, view.starts, reference, longest, greedy)
     episodes = imagine(keys[1], model, logits, view.firsts, reference, longest, greedy)
-    counts = (jnp.arange(longest) < horizon).astype(jnp.float32)
+    return measures_of(anywhere, episodes, reference, horizon)
+
+
+def measures_of(
+    anywhere: Rollouts, episodes: Rollouts, reference: Reference, horizon: Int[Array, ""] | int
+) -> Measures:
+    """Measure the first `horizon` steps of rollouts from any demonstrated states and from first states of episodes."""
+    counts = (jnp.arange(len(episodes.distance)) < horizon).astype(jnp.float32)
 
     def mean(values: Float[Array, "longest members starts"]) -> Float[Array, "members starts"]:
         return jnp.tensordot(counts, values, 1) / counts.sum()
@@ -117,6 +127,13 @@ def measure(
         energy=_visited(episodes, counts, reference),
         disagreement=mean(jnp.minimum(spread, CAP)).mean(),
     )
+
+
+def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return the means [RESAMPLES] of values [members, starts] over members and starts drawn with replacement."""
+    members, starts = (random.integers(0, size, (RESAMPLES, size)) for size in values.shape)
+    means: np.ndarray = values[members[:, :, None], starts[:, None, :]].mean(axis=(1, 2))
+    return means
 
 
 def _visited(rollouts: Rollouts, counts: Array, reference: Reference) -> Array:

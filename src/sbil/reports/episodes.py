@@ -14,8 +14,9 @@ import numpy as np
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.evaluation.decided import must_match
+from sbil.evaluation.imagined import Imagined
 from sbil.policy import Policy
-from sbil.reports import html
+from sbil.reports import fans, html
 from sbil.reports.html import Html, joined, tag
 from sbil.text import counted
 
@@ -28,11 +29,19 @@ LARGEST = 3.4e38  # number that float32 holds
 COLOURS = (0, 1, 2, 3, 4, 5, 7, 6)  # of actions: numbers in base.css
 
 
-def episodes_page(demonstrations: Demonstrations, *, title: str, limit: int = 200, policy: Policy | None = None) -> str:
+def episodes_page(
+    demonstrations: Demonstrations,
+    *,
+    title: str,
+    limit: int = 200,
+    policy: Policy | None = None,
+    going: Imagined | str | None = None,
+) -> str:
     """Return the page of demonstrations.
 
     limit: the largest number of episodes in the page. If there are more, evenly spaced ones are taken.
     policy: a policy whose decisions are shown beside the recorded ones.
+    going: where that policy would go, or why it is not known.
     """
     if len(demonstrations.observation_shape) != 1:
         raise UserError("these demonstrations are images, and the page shows columns of numbers only.")
@@ -63,6 +72,8 @@ def episodes_page(demonstrations: Demonstrations, *, title: str, limit: int = 20
         balance=_balance(demonstrations),
         lengths=_lengths(demonstrations.lengths),
         shown=_shown(demonstrations, chosen, longest),
+        imagined=fans.section(going) if going else Html(""),
+        imagined_link=tag("a", "Where the policy would go", href="#imagined") if going else Html(""),
         privacy=PRIVACY,
     )
 

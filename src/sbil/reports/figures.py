@@ -1,4 +1,4 @@
-"""Figures: return against size, performance profiles, unlabelled trajectories, diagnostics of training.
+"""Figures: return against size, profiles, unlabelled trajectories, diagnostics of training, imagined trajectories.
 
 A method has one colour and marker in all panels of a figure. Up to eight methods have different ones.
 """
@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sbil import files, statistics
 from sbil.errors import UserError
+from sbil.evaluation.imagined import Imagined
 from sbil.experiments import Result
 from sbil.experiments.environment import played
 from sbil.reports import paper_numbers
@@ -147,6 +148,36 @@ def diagnostics(results: Sequence[Result], metrics: Sequence[str]) -> Figure:
     for panel, metric in zip(panels[:, 0], metrics, strict=True):
         panel.set_ylabel(metric.replace("_", " "))
     _legend(figure, list(panels.ravel()), styles)
+    return figure
+
+
+def fans(found: Imagined) -> Figure:
+    """Draw one panel per column that drifts: imagined values over recorded ones, step by step, from first states.
+
+    Bands hold the middle half and 90 % of the episodes, lines are medians. Beyond the dashed line the model is not
+    trusted.
+    """
+    if not found.fans:
+        raise UserError("no column is continuous, so there is nothing to draw.")
+    figure = Figure(figsize=(1.4 + 3.8 * len(found.fans), 3.6), layout="constrained")
+    looks = ("recorded", "0.45"), ("imagined", COLOURS[1])
+    for panel, fan in zip(figure.subplots(1, len(found.fans), squeeze=False)[0], found.fans, strict=True):
+        steps = np.arange(fan.recorded.shape[1])
+        for (name, colour), (least, low, middle, high, most) in zip(looks, fan[2:], strict=True):
+            for ends in ((least, most), (low, high)):
+                panel.fill_between(steps, *ends, color=colour, alpha=0.22, linewidth=0)
+            panel.plot(steps, middle, color=colour, linewidth=1.6, label=name)
+        if found.horizon < steps[-1]:
+            panel.axvspan(found.horizon, steps[-1], color="white", alpha=0.55, linewidth=0, zorder=2.5)
+            panel.axvline(
+                found.horizon, color="0.2", linestyle="--", linewidth=1, label="the model is trusted up to here"
+            )
+        panel.set_title(fan.column, fontsize=9)
+        panel.set_xlabel("step")
+        panel.margins(x=0)
+        panel.spines[["top", "right"]].set_visible(False)
+    handles, names = panel.get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=3, fontsize=9)
     return figure
 
 

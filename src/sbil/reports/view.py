@@ -7,7 +7,8 @@ from typing import Any
 
 from sbil import files
 from sbil.demonstrations import Demonstrations, read
-from sbil.errors import UserError, whole
+from sbil.errors import UserError, flag, whole
+from sbil.evaluation.imagined import imagined_or_why
 from sbil.policy import Policy
 from sbil.policy.outputs import must_be_free
 from sbil.reports.episodes import episodes_page
@@ -33,6 +34,7 @@ def view(
     out: str | Path,
     *,
     policy: Policy | str | Path | None = None,
+    imagine: bool = False,
     episodes: int = 200,
     overwrite: bool = False,
     columns: Mapping[str, Any] | None = None,
@@ -44,12 +46,15 @@ def view(
     data: Demonstrations, or what `sbil.read` takes.
     out: the page. It holds recorded values.
     policy: a policy, or the path of its folder; the page shows its decisions beside the recorded ones.
+    imagine: learn from the data what follows a decision, let the policy act in that model, and show where it would go.
     episodes: the largest number of episodes in the page. If there are more, evenly spaced ones are taken.
     overwrite: replace the page if it exists.
     columns: what the columns of a table mean, as keywords of `sbil.read`; default: as the policy was trained.
     """
     out = Path(out)
-    episodes = whole("episodes", episodes, 1)
+    episodes, imagine = whole("episodes", episodes, 1), flag("imagine", imagine)
+    if imagine and policy is None:
+        raise UserError("imagine shows where a policy would go; give the policy too.")
     must_be_free(out, overwrite, (data,))
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{out}: the page is written as HTML; name the file something.html.")
@@ -57,6 +62,7 @@ def view(
     title = Path(data).name or str(data) if isinstance(data, str | Path) else "episodes"
     if not isinstance(data, Demonstrations):
         data = read(data, **{"schema": policy.schema if policy else None, **(columns or {})})
-    page = episodes_page(data, title=title, limit=episodes, policy=policy)
+    going = imagined_or_why(policy, data) if policy and imagine else None
+    page = episodes_page(data, title=title, limit=episodes, policy=policy, going=going)
     files.write_text(out, page)
     return View(out, len(page.encode()), len(data), min(episodes, len(data)), data.steps)
