@@ -197,3 +197,17 @@ def test_recorded_states_are_compared_with_those_of_others():
     place = np.arange(6)
     assert _apart(reference, place, make_dataset(two), None).tolist() == [10, 9, 8, 8, 9, 10]
     assert _apart(reference, place, make_dataset(one), None).tolist() == [2, 1, 1, 1, 1, 2]  # thirds
+
+
+def test_the_card_warns_of_a_policy_that_was_chosen_and_leaves_all_the_same(leaves):
+    from sbil.api.train import with_warning
+    from sbil.policy.card import card
+
+    data, chosen = walks(), {"algorithm": "auto", "selection": {"criterion": "imagined", "words": "chose the best"}}
+    warned = with_warning(replace(WALKS, provenance=chosen), data)
+    assert warned.provenance["selection"] == {**chosen["selection"], "warning": leaves.warning}
+    assert "Warning: The policy leaves the recorded states" in card(warned)
+    near = with_warning(replace(STAYS, provenance=chosen), data)
+    assert near.provenance == chosen
+    assert "Warning" not in card(near)
+    assert with_warning(WALKS, data) is WALKS

@@ -19,6 +19,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, flag, share, whole
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import decided, resampled
+from sbil.evaluation.imagined import imagined_or_why
 from sbil.evaluation.matching import Agreement, MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
 from sbil.fitting import Diverged, Recipe, demonstrations_of, fingerprint, follow
@@ -176,7 +177,7 @@ def _checkpoint(out: Path, recipe: Recipe, split: Split, training: Demonstration
 
 def _report(policy: Policy, trained: Trained, everything: Demonstrations, split: Split, parts: Parts) -> TrainingReport:
     """Record where the policy comes from, calibrate it, and score it."""
-    policy = with_facts(policy, parts.training, everything, split)
+    policy = with_warning(with_facts(policy, parts.training, everything, split), parts.training)
     if parts.calibration:
         policy = calibrated(policy, parts.calibration)
     made = policy.provenance
@@ -194,6 +195,20 @@ def with_facts(policy: Policy, training: Demonstrations, everything: Demonstrati
     if split != Split():
         made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": asdict(split)}
     return replace(policy, provenance=made)
+
+
+def with_warning(policy: Policy, training: Demonstrations) -> Policy:
+    """The policy, which records a warning if imagined rollouts chose it and it leaves the recorded states all the same.
+
+    Other policies are not looked at: learning a model would take longer than many a training.
+    """
+    selection = policy.provenance.get("selection", {})
+    if selection.get("criterion") != "imagined":
+        return policy
+    found = imagined_or_why(policy, training)
+    warning = "" if isinstance(found, str) else found.warning
+    told = {**selection, "warning": warning} if warning else selection
+    return replace(policy, provenance={**policy.provenance, "selection": told})
 
 
 def _taken(training: Demonstrations, thin: int = 1, thin_offset: int = 0) -> np.ndarray:

@@ -136,3 +136,5 @@ def show_choice(report: "TrainingReport") -> None:
     """Say which of several candidates was chosen, and why."""
     if report.selection:
         print(report.selection["words"])
+        if warning := report.selection.get("warning"):
+            print(f"warning: {warning}")

@@ -95,6 +95,7 @@ def _what(policy: Policy) -> str:
     if selection:
         before = f"chosen by cross-validation: {selection.get('chosen', '')}"  # what older policies record
         lines.append(f"How it was found: {escaped(selection.get('words', before), LONGEST_SENTENCE)}.")
+        lines += [f"Warning: {escaped(warning, LONGEST_SENTENCE)}" for warning in [selection.get("warning")] if warning]
     return "\n\n".join(lines)
 
 
