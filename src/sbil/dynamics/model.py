@@ -12,20 +12,24 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil.dynamics.triples import Triples
 from sbil.folds import FOLDS
-from sbil.networks import MLP, mlp
+from sbil.networks import MLP, Dense, in_float32, mlp
 
 MEMBERS = 4
 HIDDEN = (64, 64)
-UPDATES = 3000
+UPDATES = 1000
 BATCH = 64
-LEARNING_RATE, WEIGHT_DECAY = 1e-3, 1e-3
-RIDGE, RIDGE_OF_PRODUCTS = 1e-3, 1.0
-MOST_PRODUCTS = 2000  # of states and actions; with more, the regression has none
+LEARNING_RATE, WEIGHT_DECAY = 1.5e-2, 1e-3  # the rate falls to 0
+PENALTIES = ((1e-3, 1.0), (1e-3, 1e-2), (1e-3, 1e3), (1.0, 1e3), (30.0, 1e3))  # of states and actions, of products
+ROUNDING = 1e-6  # the penalty per step that float32 needs if columns depend on each other
+GOLDEN = np.uint32(2654435769)  # 2**32 times the golden ratio: its multiples are spread evenly
+LEAST_SPREAD = 1e-6  # of steps, in units of a step: what spreads less is the same step every time
+MOST_PRODUCTS = 500  # of states and actions; with more, the regression has none
 HORIZON = 50  # steps for which predictions are compared with what was recorded
 STARTS = 512  # recorded states from which these predictions start
 ROOM = 3.0  # ranges of a column beyond the recorded values, where imagined states are stopped
@@ -44,7 +48,12 @@ class Model(NamedTuple):
     low: Float[Array, " inputs"]  # of the recorded states, standardised
     high: Float[Array, " inputs"]
     levels: Float[Array, "inputs levels"]  # standardised; NaN: none
-    group: Int[Array, " inputs"]
+    groups: Int[Array, "groups columns"]
+
+    @property
+    def discrete(self) -> Bool[Array, " inputs"]:
+        """Which columns have a few values only."""
+        return ~jnp.isnan(self.levels).all(axis=-1)
 
     def standardised(self, states: Float[Array, "*batch inputs"]) -> Float[Array, "*batch inputs"]:
         """Return states in the units of the model."""
@@ -58,9 +67,9 @@ class Model(NamedTuple):
 class Trust(NamedTuple):
     """How far a model can be trusted: by cross-validation within its draw."""
 
-    r2: Float[Array, " inputs"]  # of one step; 1: exact, 0: as good as the mean step; NaN: the column never changes
+    r2: Float[Array, " inputs"]  # of one step; 1: exact, 0: as good as the mean step; NaN: every step is the same
     r2_after: Float[Array, " horizon"]  # of the state after 1, 2, ... steps; NaN: too few steps were recorded in a row
-    disagreement: Float[Array, ""]  # of the members about a step, in standard deviations of a step
+    disagreement: Float[Array, ""]  # of the members about a step, in sizes of a step; 0 where the networks do not help
 
     @property
     def step(self) -> Float[Array, ""]:
@@ -88,25 +97,31 @@ class Steps(NamedTuple):
 
 @partial(jax.jit, static_argnames=("actions", "updates"))
 def learn(key: PRNGKeyArray, triples: Triples, actions: int, updates: int = UPDATES) -> tuple[Model, Trust]:
-    """Learn the model of a draw, and how far to trust it."""
-    base = _units(triples)
-    steps = _steps(base, triples, actions)
-    whole = _fit(jax.random.fold_in(key, 0), steps, steps.known, updates)
+    """Learn the model of a draw, and how far to trust it.
 
-    def judged(number: Array) -> "Judged":
-        inside = steps.known * (triples.fold != number)
-        fit = _fit(jax.random.fold_in(key, number + 1), steps, inside, updates)
-        return _judge(fit, base, steps, triples, number)
-
-    folds = jax.lax.map(judged, jnp.arange(FOLDS))
-    sums = jax.tree.map(lambda leaf: leaf.sum(axis=0), folds)
-    helps = (sums.with_networks < sums.linear).astype(jnp.float32)
-    model = base._replace(linear=whole.linear, members=whole.members, helps=helps)
+    vmap this over draws on one device: LAPACK, which solves the regression, can hang on several CPU devices at once.
+    Where no step can be held out the R2 is NaN; in a model of no successors nothing moves.
+    """
+    with in_float32():
+        base = _units(triples)
+        steps = _steps(base, triples, actions)
+        among = steps.known * (triples.fold != jnp.arange(-1, FOLDS)[:, None])  # all steps; all but those of each fold
+        inside = among * steps.has_next
+        outside = (steps.has_next - inside) * inside.any(axis=1, keepdims=True)
+        linear = _regressions(steps, inside, outside, base.discrete)
+        fits = _fits(key, steps, linear, among, updates)
+        whole = jax.tree.map(lambda leaf: leaf[0], fits)
+        folds = Part(*jax.tree.map(lambda leaf: leaf[1:], (fits, inside, outside)))
+        sums = _summed(jax.lax.map(partial(_judge, steps), folds))
+        helps = (sums.with_networks < sums.linear).astype(jnp.float32)
+        model = base._replace(linear=whole.linear, members=whole.members, helps=helps)
+        error_after, spread_after = _summed(jax.lax.map(partial(_open_loop, model, steps, triples.following), folds))
     error = jnp.minimum(sums.linear, sums.with_networks)
+    moves = sums.spread > LEAST_SPREAD * sums.steps
     trust = Trust(
-        r2=jnp.where(sums.spread > 1e-9, 1 - error / jnp.maximum(sums.spread, 1e-9), jnp.nan),
-        r2_after=jnp.where(sums.spread_after > 1e-6, 1 - sums.error_after / sums.spread_after, jnp.nan),
-        disagreement=jnp.sqrt(sums.variance / jnp.maximum(sums.steps, 1)),
+        r2=jnp.where(moves, 1 - error / jnp.where(moves, sums.spread, 1), jnp.nan),
+        r2_after=jnp.where(spread_after > 1e-6, 1 - error_after / jnp.maximum(spread_after, 1e-6), jnp.nan),
+        disagreement=jnp.sqrt((sums.variance * helps).mean() / jnp.maximum(sums.steps, 1)),
     )
     return model, trust
 
@@ -115,7 +130,8 @@ def follow(
     model: Model, states: Float[Array, "members batch inputs"], action: Float[Array, "members batch actions"]
 ) -> tuple[Float[Array, "members batch inputs"], Bool[Array, "members batch"]]:
     """Return what each member says of its own states: the standardised states that follow, and whether all ends."""
-    delta, end = _predict(Fit(model.linear, model.members), model.helps, states, action)
+    with in_float32():
+        delta, end = _predict(Fit(model.linear, model.members), model.helps, states, action)
     after = states + delta * model.step
     room = ROOM * jnp.maximum(model.high - model.low, 1e-3)
     after = jnp.clip(jnp.nan_to_num(after), model.low - room, model.high + room)
@@ -142,10 +158,10 @@ def _units(triples: Triples) -> Model:
         members=nothing,
         helps=jnp.zeros_like(mean),
         ends=triples.terminal.any().astype(jnp.float32),
-        low=(low - mean) / scale,
-        high=(high - mean) / scale,
+        low=jnp.where(known.any(), (low - mean) / scale, 0.0),
+        high=jnp.where(known.any(), (high - mean) / scale, 0.0),
         levels=(triples.levels - mean[:, None]) / scale[:, None],
-        group=triples.group,
+        groups=triples.groups,
     )
 
 
@@ -156,8 +172,9 @@ def _moments(values: Array, mask: Array) -> tuple[Array, Array]:
 
 
 def _steps(base: Model, triples: Triples, actions: int) -> Steps:
-    state = base.standardised(triples.state)
-    delta = jnp.where(triples.has_next[:, None], (base.standardised(triples.after) - state) / base.step, 0.0)
+    known, has_next = triples.known[:, None], triples.has_next[:, None]
+    state = jnp.where(known, base.standardised(triples.state), 0.0)
+    delta = jnp.where(has_next, (triples.after - triples.state) / (base.scale * base.step), 0.0)
     masks = (triples.has_next, triples.known, triples.terminal)
     return Steps(state, jax.nn.one_hot(triples.action, actions), delta, *(mask.astype(jnp.float32) for mask in masks))
 
@@ -171,45 +188,99 @@ def _features(state: Array, action: Array) -> Array:
     return jnp.concatenate(parts, axis=-1)
 
 
-def _fit(key: PRNGKeyArray, steps: Steps, among: Float[Array, " steps"], updates: int) -> Fit:
-    """Learn from the steps where `among` is 1."""
-    linear = _ridge(steps, among * steps.has_next)
-    left = steps.delta - _features(steps.state, steps.action) @ linear
-    members = jax.vmap(lambda own: _member(own, steps, left, among, updates))(jax.random.split(key, MEMBERS))
-    return Fit(linear, members)
+def _regressions(
+    steps: Steps, inside: Array, outside: Array, discrete: Bool[Array, " inputs"]
+) -> Float[Array, "fits features inputs"]:
+    """Return the regression of every fit, with the penalties that predict held-out steps best, column by column.
 
-
-def _ridge(steps: Steps, weight: Float[Array, " steps"]) -> Float[Array, "features inputs"]:
+    Discrete columns keep the first penalties: a step that is made small would never reach the next value.
+    """
     features = _features(steps.state, steps.action)
-    plain = steps.state.shape[-1] + steps.action.shape[-1]
-    penalty = jnp.where(jnp.arange(features.shape[-1]) < plain, RIDGE, RIDGE_OF_PRODUCTS)
+
+    def each(part: tuple[Array, Array]) -> tuple[Array, Array]:
+        linear = _ridge(steps, features, part[0])
+        predicted = jnp.einsum("nf,kfi->kni", features, linear)
+        return linear, (((predicted - steps.delta) ** 2) * part[1][:, None]).sum(axis=1)
+
+    linear, errors = jax.lax.map(each, (inside, outside))
+    best = jnp.where(discrete, 0, errors.sum(axis=0).argmin(axis=0))
+    return jnp.take_along_axis(linear, best[None, None, None], axis=1)[:, 0]
+
+
+def _ridge(steps: Steps, features: Array, weight: Float[Array, " steps"]) -> Float[Array, "penalties features inputs"]:
+    """Return a ridge regression with each pair of PENALTIES."""
+    inputs, actions = steps.state.shape[-1], steps.action.shape[-1]
+    count = jnp.maximum(weight.sum(), 1)
+    mean = (steps.delta * weight[:, None]).sum(axis=0) / count
     weighted = (features * weight[:, None]).T
-    return jax.scipy.linalg.solve(weighted @ features + jnp.diag(penalty), weighted @ steps.delta, assume_a="pos")
+    products, right = weighted @ features, weighted @ (steps.delta - mean)
+    number = jnp.arange(len(products))
+
+    def solution(penalty: Array) -> Array:
+        penalties = jnp.where(number < inputs + actions, penalty[0], penalty[1]) + ROUNDING * count
+        return jax.scipy.linalg.solve(products + jnp.diag(penalties), right, assume_a="pos")
+
+    linear = jnp.nan_to_num(jax.lax.map(solution, jnp.array(PENALTIES)))
+
+    return linear.at[:, inputs : inputs + actions].add(mean)  # exactly one action is 1
 
 
-def _member(key: PRNGKeyArray, steps: Steps, left: Array, among: Array, updates: int) -> MLP:
+class Rest(NamedTuple):
+    """What a network learns: what a regression leaves, in units of its size."""
+
+    left: Float[Array, "steps inputs"]
+    size: Float[Array, " inputs"]
+    among: Float[Array, " steps"]  # 1: learn from this step
+    order: Int[Array, " steps"]  # these steps first
+    total: Int[Array, ""]  # of them
+
+
+def _rest(steps: Steps, linear: Array, among: Float[Array, " steps"]) -> Rest:
+    left = steps.delta - _features(steps.state, steps.action) @ linear
+    weight = among * steps.has_next
+    size = jnp.sqrt((left**2 * weight[:, None]).sum(axis=0) / jnp.maximum(weight.sum(), 1))
+    size = jnp.where(size > 1e-6, size, 1.0)
+    return Rest(left / size, size, among, jnp.argsort(-among, stable=True), among.sum().astype(jnp.uint32))
+
+
+def _fits(key: PRNGKeyArray, steps: Steps, linear: Array, among: Float[Array, "fits steps"], updates: int) -> Fit:
+    """Learn what the regressions leave, each from the steps where its `among` is 1."""
+    rests = jax.vmap(partial(_rest, steps))(linear, among)
+
+    def member(key: PRNGKeyArray, fit: Array) -> MLP:
+        return _member(key, steps, jax.tree.map(lambda leaf: leaf[fit], rests), updates)
+
+    every = jnp.repeat(jnp.arange(len(linear)), MEMBERS)  # one axis compiles much faster than two
+    members = jax.vmap(member)(jax.random.split(key, len(every)), every)
+    return Fit(linear, jax.tree.map(lambda leaf: leaf.reshape(len(linear), MEMBERS, *leaf.shape[1:]), members))
+
+
+def _member(key: PRNGKeyArray, steps: Steps, rest: Rest, updates: int) -> MLP:
     """Train one network on what the regression leaves. It begins as zero."""
     inputs = jnp.concatenate([steps.state, steps.action], axis=-1)
-    network = mlp(jax.random.fold_in(key, 0), (inputs.shape[-1], *HIDDEN, left.shape[-1] + 1))
+    network = mlp(key, (inputs.shape[-1], *HIDDEN, rest.left.shape[-1] + 1))
     network = eqx.tree_at(lambda whole: whole.output, network, jax.tree.map(jnp.zeros_like, network.output))
-    optimiser = optax.adamw(LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    order, count = jnp.argsort(-among, stable=True), among.sum().astype(jnp.int32)
+    optimiser = optax.adamw(optax.cosine_decay_schedule(LEARNING_RATE, updates), weight_decay=WEIGHT_DECAY)
+    size, first = min(BATCH, len(inputs)), jax.random.bits(key)
 
     def loss(network: MLP, batch: Array) -> Array:
         outputs = network(inputs[batch])
-        delta, end = outputs[:, :-1], outputs[:, -1]
-        error = ((delta - left[batch]) ** 2).mean(axis=-1) * steps.has_next[batch]
-        return (error + optax.sigmoid_binary_cross_entropy(end, steps.terminal[batch])).mean()
+        error = ((outputs[:, :-1] - rest.left[batch]) ** 2).mean(axis=-1) * steps.has_next[batch]
+        error += optax.sigmoid_binary_cross_entropy(outputs[:, -1], steps.terminal[batch])
+        return (error * rest.among[batch]).mean()
 
-    def update(carry: tuple[MLP, Any], key: PRNGKeyArray) -> tuple[tuple[MLP, Any], None]:
+    def update(carry: tuple[MLP, Any], number: Array) -> tuple[tuple[MLP, Any], None]:
         network, state = carry
-        batch = order[jax.random.randint(key, (BATCH,), 0, jnp.maximum(count, 1))]
+        place = first + (number * size + jnp.arange(size, dtype=jnp.uint32)) * GOLDEN  # over all of 2**32
+        batch = rest.order[(place >> 16) * rest.total >> 16]
         change, state = optimiser.update(jax.grad(loss)(network, batch), state, network)
         return (optax.apply_updates(network, change), state), None
 
     start = network, optimiser.init(network)
-    (network, _), _ = jax.lax.scan(update, start, jax.random.split(jax.random.fold_in(key, 1), updates))
-    return network
+    (network, _), _ = jax.lax.scan(update, start, jnp.arange(updates, dtype=jnp.uint32))
+    unit = jnp.append(rest.size, 1.0)  # the logit of the end has no unit
+    output = Dense(network.output.weight * unit, network.output.bias * unit)
+    return eqx.tree_at(lambda whole: whole.output, network, output)
 
 
 def _predict(fit: Fit, helps: Array, state: Array, action: Array) -> tuple[Array, Array]:
@@ -220,19 +291,28 @@ def _predict(fit: Fit, helps: Array, state: Array, action: Array) -> tuple[Array
 
 def _snapped(model: Model, states: Array) -> Array:
     """States whose discrete columns have one of their values, and exactly one 1 per group of one-hot columns."""
-    away = jnp.where(jnp.isnan(model.levels), jnp.inf, jnp.abs(states[..., None] - model.levels))
-    index = away.argmin(axis=-1)
-    nearest = jnp.take_along_axis(jnp.broadcast_to(model.levels, away.shape), index[..., None], axis=-1)[..., 0]
-    snapped = jnp.where(jnp.isnan(model.levels[:, 0]), states, nearest)
-    plain = jnp.moveaxis(model.plain(states), -1, 0)
-    inputs = len(model.group)
-    largest = jnp.moveaxis(jax.ops.segment_max(plain, model.group, inputs)[model.group], 0, -1)
-    together = jax.ops.segment_sum(jnp.ones(inputs), model.group, inputs)[model.group] > 1
-    chosen = model.standardised((model.plain(states) >= largest).astype(states.dtype))
-    return jnp.where(together, chosen, snapped)
+    found, distance = states, jnp.full_like(states, jnp.inf)
+    for level in model.levels.T:  # a few; none if every column is continuous
+        nearer = jnp.abs(states - level) < distance  # never where the level is NaN
+        found = jnp.where(nearer, level, found)
+        distance = jnp.where(nearer, jnp.abs(states - level), distance)
+    for group in model.groups:
+        plain = jnp.take(model.plain(states), group, axis=-1, mode="fill", fill_value=-jnp.inf)
+        chosen = jax.nn.one_hot(plain.argmax(axis=-1), len(group))
+        mean, scale = (leaf.at[group].get(mode="fill", fill_value=1) for leaf in (model.mean, model.scale))
+        found = found.at[..., group].set((chosen - mean) / scale, mode="drop")
+    return found
 
 
 Carry = tuple[Array, Array, Array]  # the members' states, the places of the recorded steps, whether each counts
+
+
+class Part(NamedTuple):
+    """The fit of one fold, with weights: 1 for steps that it learned from, or is compared with."""
+
+    fit: Fit
+    inside: Float[Array, " steps"]
+    outside: Float[Array, " steps"]
 
 
 class Judged(NamedTuple):
@@ -241,50 +321,50 @@ class Judged(NamedTuple):
     linear: Float[Array, " inputs"]  # squared errors of the regression alone
     with_networks: Float[Array, " inputs"]
     spread: Float[Array, " inputs"]  # squared differences from the mean step
-    error_after: Float[Array, " horizon"]
-    spread_after: Float[Array, " horizon"]
-    variance: Float[Array, ""]  # of the members' steps, mean over columns
+    variance: Float[Array, " inputs"]  # of the members' steps
     steps: Float[Array, ""]
 
 
-def _judge(fit: Fit, base: Model, steps: Steps, triples: Triples, number: Array) -> Judged:
+def _summed(folds: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.sum(axis=0), folds)
+
+
+def _judge(steps: Steps, part: Part) -> Judged:
     """Compare predictions with the held-out steps of one fold."""
-    inside, outside = (steps.has_next * mask for mask in (triples.fold != number, triples.fold == number))
-    state, action = (jnp.broadcast_to(x, (MEMBERS, *x.shape)) for x in (steps.state, steps.action))
-    linear, _ = _predict(fit, jnp.zeros(1), state, action)
-    full, _ = _predict(fit, jnp.ones(1), state, action)
+    fit, inside, outside = part
+    linear = _features(steps.state, steps.action) @ fit.linear
+    inputs = jnp.concatenate([steps.state, steps.action], axis=-1)
+    full = linear + jax.vmap(lambda network: network(inputs)[..., :-1])(fit.members)
     mean = (steps.delta * inside[:, None]).sum(axis=0) / jnp.maximum(inside.sum(), 1)
 
     def squares(predicted: Array) -> Array:
         return (((predicted - steps.delta) ** 2) * outside[:, None]).sum(axis=0)
 
-    plain, with_networks = squares(linear[0]), squares(full.mean(axis=0))
-    helps = (with_networks < plain).astype(jnp.float32)
-    model = base._replace(linear=fit.linear, members=fit.members, helps=helps)
-    error, spread = _open_loop(model, steps, triples, outside)
-    variance = (full.var(axis=0).mean(axis=-1) * outside).sum()
-    return Judged(plain, with_networks, squares(mean), error, spread, variance, outside.sum())
+    variance = (full.var(axis=0) * outside[:, None]).sum(axis=0)
+    return Judged(squares(linear), squares(full.mean(axis=0)), squares(mean), variance, outside.sum())
 
 
-def _open_loop(model: Model, steps: Steps, triples: Triples, outside: Array) -> tuple[Array, Array]:
+def _open_loop(model: Model, steps: Steps, following: Int[Array, " steps"], part: Part) -> tuple[Array, Array]:
     """[HORIZON] summed squared errors of states predicted 1, 2, ... steps ahead, and their spread around the mean.
 
-    The recorded actions are taken. Starts are held-out steps; only steps that were recorded in a row count.
+    The recorded actions are taken. Starts are held-out steps; only held-out steps that were recorded in a row count.
     """
+    model, outside = model._replace(linear=part.fit.linear, members=part.fit.members), part.outside
     starts = jnp.argsort(-outside, stable=True)[: max(STARTS, len(outside) // FOLDS)]
     starts = starts[:: -(-len(starts) // STARTS)]
     states = jnp.broadcast_to(steps.state[starts], (MEMBERS, len(starts), steps.state.shape[-1]))
+    after = steps.state + steps.delta * model.step
 
     def step(carry: Carry, _unused: None) -> tuple[Carry, tuple[Array, Array]]:
         states, place, counts = carry
         action = jnp.broadcast_to(steps.action[place], (MEMBERS, *steps.action[place].shape))
         states, _ = follow(model, states, action)
-        counts = counts * steps.has_next[place]
-        truth = model.standardised(triples.after[place])
+        counts = counts * outside[place]
+        truth = after[place]
         error = (((states.mean(axis=0) - truth) ** 2).mean(axis=-1) * counts).sum()
         spread = ((truth**2).mean(axis=-1) * counts).sum()
-        following = triples.following[place]
-        return (states, jnp.maximum(following, 0), counts * (following >= 0)), (error, spread)
+        then = following[place]
+        return (states, jnp.maximum(then, 0), counts * (then >= 0)), (error, spread)
 
     _, (error, spread) = jax.lax.scan(step, (states, starts, outside[starts]), None, length=HORIZON)
     return error, spread

@@ -11,7 +11,9 @@ from jaxtyping import Array, Bool, Float, Int
 from sbil.dataset import Dataset
 from sbil.folds import Fold, folds_of
 
-MOST = 20_000  # steps that a model learns from; of more, as many evenly spaced stretches
+MOST = 20_000  # steps that a model learns from, below 2**16; of more, evenly spaced stretches
+MOST_NUMBERS = 5_000_000  # in their states: of wide tables fewer steps
+STRETCH = 100  # steps in a row
 LEVELS = 8  # values: a column with more is continuous
 PER_LEVEL = 5  # steps per value, so that few steps do not make a column discrete
 
@@ -27,7 +29,7 @@ class Triples(NamedTuple):
     fold: Int[Array, " steps"]  # for cross-validation
     following: Int[Array, " steps"]  # the place of the step that was recorded next, or -1
     levels: Float[Array, "inputs levels"]  # the values of a discrete column, then NaN; all NaN: continuous
-    group: Int[Array, " inputs"]  # of columns of which exactly one is 1: the same number
+    groups: Int[Array, "groups columns"]  # columns of which exactly one is 1, then the count of all columns
 
     @property
     def known(self) -> Bool[Array, " steps"]:
@@ -44,23 +46,27 @@ def triples_of(dataset: Dataset, groups: np.ndarray | None = None, one_hot: Sequ
     every: list[list[Fold]] = [[] for _ in dataset.labelled.size]
     for fold in folds_of(dataset, groups=groups):
         every[fold.run].append(fold)
-    steps = [_spaced(np.asarray(indices)[:size]) for indices, size in zip(*dataset.labelled, strict=True)]
+    inputs = dataset.pool.inputs
+    most = min(MOST, MOST_NUMBERS // inputs)
+    steps = [_spaced(np.asarray(indices)[:size], most) for indices, size in zip(*dataset.labelled, strict=True)]
     width = max(map(len, steps))
-    group = _groups(dataset.pool.inputs, one_hot)
-    parts = [_of(dataset, own, folds, group, width) for own, folds in zip(steps, every, strict=True)]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    groups = _groups(inputs, one_hot)
+    parts = [_of(dataset, own, folds, groups, width) for own, folds in zip(steps, every, strict=True)]
+    triples = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    needed = int((~jnp.isnan(triples.levels)).sum(axis=-1).max())  # none, if every column is continuous
+    return triples._replace(levels=triples.levels[..., :needed])
 
 
-def _spaced(steps: np.ndarray) -> np.ndarray:
-    """At most MOST of the steps, in stretches of neighbours, so that what follows is there too."""
-    if len(steps) <= MOST:
+def _spaced(steps: np.ndarray, most: int) -> np.ndarray:
+    """At most `most` of the steps, in stretches of neighbours, so that what follows is there too."""
+    if len(steps) <= most:
         return steps
-    stretch = 100
-    starts = np.linspace(0, len(steps) - stretch, MOST // stretch).astype(int)
+    stretch = min(STRETCH, most)
+    starts = np.linspace(0, len(steps) - stretch, most // stretch).astype(int)
     return steps[np.unique(starts[:, None] + np.arange(stretch))]
 
 
-def _of(dataset: Dataset, steps: np.ndarray, folds: list[Fold], group: np.ndarray, width: int) -> Triples:
+def _of(dataset: Dataset, steps: np.ndarray, folds: list[Fold], groups: np.ndarray, width: int) -> Triples:
     """Return the triples of one run, padded to `width` steps."""
     pool = dataset.pool
     observations, row, has_next = (np.asarray(leaf) for leaf in (pool.observations, pool.row, pool.has_next))
@@ -68,34 +74,35 @@ def _of(dataset: Dataset, steps: np.ndarray, folds: list[Fold], group: np.ndarra
     for fold in folds:
         number[fold.held_out] = fold.number
     follows = np.append(row[steps[1:]] == row[steps[:-1]] + 1, False) & has_next[steps]
-    state = observations[row[steps]]
+    state, after = observations[row[steps]], observations[row[steps] + has_next[steps]]
 
-    def fill(values: np.ndarray) -> Array:
-        return jnp.asarray(np.pad(values, [(0, width - len(values))] + [(0, 0)] * (values.ndim - 1)))
+    def fill(values: np.ndarray, padding: int = 0) -> Array:
+        more = [(0, width - len(values))] + [(0, 0)] * (values.ndim - 1)
+        return jnp.asarray(np.pad(values, more, constant_values=padding))
 
     return Triples(
         state=fill(state),
         action=fill(np.asarray(pool.action)[steps]),
-        after=fill(observations[row[steps] + has_next[steps]]),
+        after=fill(after),
         has_next=fill(has_next[steps]),
         terminal=fill(np.asarray(pool.terminal)[steps]),
         fold=fill(number[steps]),
-        following=fill(np.where(follows, np.arange(len(steps)) + 1, -1)),
-        levels=jnp.asarray(np.stack([_levels(column) for column in state.T])),
-        group=jnp.asarray(group),
+        following=fill(np.where(follows, np.arange(len(steps)) + 1, -1), -1),
+        levels=jnp.asarray(np.stack([_levels(*columns) for columns in zip(state.T, after.T, strict=True)])),
+        groups=jnp.asarray(groups),
     )
 
 
-def _levels(column: np.ndarray) -> np.ndarray:
+def _levels(column: np.ndarray, after: np.ndarray) -> np.ndarray:
     """[LEVELS], the few values of a discrete column, then NaN."""
-    values, found = np.unique(column), np.full(LEVELS, np.nan, np.float32)
+    values, found = np.unique([column, after]), np.full(LEVELS, np.nan, np.float32)
     if len(values) <= min(LEVELS, max(1, len(column) // PER_LEVEL)):
         found[: len(values)] = values
     return found
 
 
 def _groups(inputs: int, one_hot: Sequence[Sequence[int]]) -> np.ndarray:
-    group = np.arange(inputs)
-    for columns in one_hot:
-        group[list(columns)] = columns[0]
-    return group
+    groups = np.full((len(one_hot), max(map(len, one_hot), default=0)), inputs)
+    for own, columns in zip(groups, one_hot, strict=True):
+        own[: len(columns)] = columns
+    return groups

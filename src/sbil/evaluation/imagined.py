@@ -248,7 +248,7 @@ def _fans(
     imagined = _bands(np.concatenate([begun, states]), np.concatenate([np.ones_like(going[:1]), going]))
     apart = np.abs(imagined - recorded)[:, 1 : 1 + horizon] / np.asarray(model.scale)
     drift = np.where(np.isnan(apart), 0.0, apart).mean(axis=(0, 1))
-    continuous = np.isnan(np.asarray(model.levels)[:, 0])
+    continuous = ~np.asarray(model.discrete)
     order = [column for column in np.argsort(-drift, kind="stable") if continuous[column]]
     names = demonstrations.observation_names
     return tuple(
