@@ -60,10 +60,10 @@ def judges_of(
     return Judges(models, trust, views_of(dataset), horizons_of(trust))
 
 
-def judged(judges: Judges, keys: PRNGKeyArray, trained: Trained, runs: np.ndarray) -> Measures:
-    """Let trained policies act in the models of their runs."""
+def judged(judges: Judges, keys: PRNGKeyArray, networks: Any, runs: np.ndarray) -> Measures:
+    """Let stacked networks act in the models of their runs."""
     horizons = np.maximum(judges.horizons[runs], 1)
-    return measure_many(keys[runs], judges.models, judges.views, trained.states.network, runs, horizons)
+    return measure_many(keys[runs], judges.models, judges.views, networks, runs, horizons)
 
 
 class Draw(NamedTuple):
@@ -251,7 +251,7 @@ def _by_imagination(
     jobs = [Job(0, number) for number in range(len(candidates))]
     found = []
     for program, trained in trainings(draw.spec, candidates, draw.dataset, draw.keys, jobs, watch, checkpoint):
-        measures = judged(judges, draw.keys, trained, np.zeros(len(program), int))
+        measures = judged(judges, draw.keys, trained.states.network, np.zeros(len(program), int))
         for place, job in enumerate(program):
             own = jax.tree.map(lambda leaf, place=place: leaf[place], measures)
             found.append(Rehearsed(candidates[job.candidate], trained.only(place), len(program), own))

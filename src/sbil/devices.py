@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -76,6 +77,20 @@ def gather(tree: Any, runs: int) -> Any:
 def share(tree: Any, runs: int) -> Any:
     """Copy a tree onto every device that `runs` runs are spread over."""
     return jax.device_put(tree, NamedSharding(over_runs(runs), SHARED))
+
+
+def in_batches(function: Callable[[Any], Any], args: Any, most: int) -> Any:
+    """Map a function over the first axis of `args`, at most `most` entries at once.
+
+    All batches have one size; the last is filled up with entries from the beginning. The batches of `lax.map` may leave
+    a remainder, and the XLA of JAX 0.11 cannot compile for a GPU how the two parts are joined.
+    """
+    total = len(jax.tree.leaves(args)[0])
+    batches = -(-total // most)
+    rows = jnp.arange(batches * -(-total // batches)) % total
+    batched = jax.tree.map(lambda leaf: leaf[rows.reshape(batches, -1)], args)
+    found = jax.lax.map(jax.vmap(function), batched)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:total], found)
 
 
 def describe(runs: int) -> dict[str, Any]:

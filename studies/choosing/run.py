@@ -6,6 +6,7 @@ The demonstrations alone give the measures. The returns are only compared with t
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,16 +16,23 @@ import numpy as np
 import polars as pl
 import tyro
 
-from sbil import environments, files
+from sbil import demonstrators, environments, files
 from sbil.choosing import Judges, judged, judges_of
 from sbil.dataset import Dataset, Spec, capacity_for, make_dataset, spec_of
+from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
 from sbil.experiments.environment import demonstrations_for
 from sbil.keys import named
-from sbil.portfolio import portfolio
+from sbil.policy import Policy
+from sbil.portfolio import NETWORKS, portfolio
 from sbil.selection import Candidate, Job, select, trainings
+from sbil.training import stack
+from studies.choosing import ensembles
 from studies.choosing.choices import CELL, STORED
+from studies.choosing.horizons import HORIZONS, measures_by_horizon
+
+Networks = dict[tuple[int, str, int], Any]  # by run, method and number
 
 SIZES = (1, 3, 7, 15)
 SETTINGS = (
@@ -40,17 +48,17 @@ SETTINGS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Run the cells that are not in the folder yet."""
+    """Run the settings that are not in the folder yet."""
 
     out: Path
-    """Where each cell's file goes."""
+    """Where each setting's file goes."""
     seed: int = 1
     """Of demonstrations, draws and networks. Measures and rules were chosen with seed 0."""
     first: int = 0
     """The number of the first draw. Draws may be run in several parts."""
     draws: int = 20
     """Draws per cell."""
-    networks: int = 2
+    networks: int = NETWORKS
     """Initialisations per method and draw."""
     episodes: int = 300
     """Live episodes per policy; LunarLander plays 50 at most."""
@@ -60,6 +68,10 @@ class Run:
     """Trajectories per draw."""
     updates: int | None = None
     """Updates of every candidate (default: those of its preset)."""
+    agents: Path | None = None
+    """A folder of policies that demonstrate instead of those that ship."""
+    pilot: bool = False
+    """Measure what the rules were chosen from: rollouts over many horizons, and ensembles. Nothing is held out."""
 
 
 class Setting(NamedTuple):
@@ -76,39 +88,84 @@ class Setting(NamedTuple):
         environment, demonstrator, mode, thin = text.split()
         return cls(environment, demonstrator, mode, int(thin))
 
-    @property
-    def scale(self) -> tuple[float, float]:
-        """The returns of a random network and of the demonstrator."""
-        return environments.scale(self.environment, self.demonstrator, self.mode)
+
+class Unit(NamedTuple):
+    """A draw of a size."""
+
+    size: int
+    draw: int
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of one setting: their runs share programs."""
+
+    asked: Run
+    setting: Setting
+
+    @cached_property
+    def units(self) -> list[Unit]:
+        """What each run learns from."""
+        draws = range(self.asked.first, self.asked.first + self.asked.draws)
+        return [Unit(size, draw) for size in self.asked.sizes for draw in draws]
+
+    @cached_property
+    def collected(self) -> tuple[Demonstrations, tuple[float, float]]:
+        """Demonstrations, and the returns of a random network and of the demonstrator: scores 0 and 1."""
+        environment, demonstrator, mode, _ = self.setting
+        if not self.asked.agents:
+            found = demonstrations_for(environment, demonstrator, mode, self.asked.seed)
+            return found, environments.scale(environment, demonstrator, mode)
+        agent, task = Policy.load(self.asked.agents / demonstrator), environments.get(environment)
+        how: dict[str, Any] = {"greedy": mode == "greedy", "provenance": {"demonstrator": demonstrator}}
+        found, returns = demonstrators.collect(task, agent, task.demonstrations, self.asked.seed, **how)
+        return found, (environments.returns()[environment]["random network"]["mean"], float(returns.mean()))
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The runs' data. Sizes and thinnings share their shapes, and so their programs."""
+        demonstrations, shift = self.collected[0], 1000 * self.asked.seed
+        draws = [demonstrations.draw(len(demonstrations), unit.draw + shift)[: unit.size] for unit in self.units]
+        room = capacity_for(demonstrations, max(SIZES), self.setting.thin)
+        return make_dataset(demonstrations, draws, thin=self.setting.thin, capacity=room)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The shape of the task."""
+        return spec_of(self.collected[0])
+
+    def keys(self, use: str) -> jax.Array:
+        """One key per run; sizes share it."""
+        return jnp.stack([named(use, *self.setting, self.asked.seed, unit.draw) for unit in self.units])
 
 
 def run(asked: Run) -> None:
-    """Run the cells one by one. A finished cell is not run again."""
+    """Run the settings one by one. A finished one is not run again."""
     for text in asked.settings:
-        for size in asked.sizes:
-            setting = Setting.parse(text)
-            path = asked.out / f"{text.replace(' ', '-')}-n{size}-seed{asked.seed}-draw{asked.first}.parquet"
-            if path.exists():
-                continue
-            rows = cell(asked, setting, size)
-            write(path, rows)
-            print(f"{path.name}: {summary(rows)}", flush=True)
+        path = asked.out / f"{text.replace(' ', '-')}-seed{asked.seed}-draw{asked.first}.parquet"
+        if path.exists():
+            continue
+        rows = measured(Cells(asked, Setting.parse(text)))
+        write(path, rows)
+        for (size,), part in rows.partition_by("size", as_dict=True, maintain_order=True).items():
+            print(f"{text}, n={size}: {summary(part)}", flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Take:
-    """Copy the finished cells of a folder into results/choosing/, one file per seed."""
+    """Copy the finished settings of a folder into results/choosing/, one file per seed."""
 
     folder: tyro.conf.Positional[Path]
     """Where the runs are."""
 
 
 def take(asked: Take) -> None:
-    """Copy the finished cells; they take the place of all that was stored of their seed."""
+    """Copy the finished settings; they take the place of all that was stored of their seed."""
     found = sorted(asked.folder.glob("*.parquet"))
     if not found:
-        raise UserError(f"{asked.folder} holds no finished cell; run the study first.")
-    for (seed,), rows in pl.concat(map(pl.read_parquet, found)).partition_by("seed", as_dict=True).items():
+        raise UserError(f"{asked.folder} holds no finished setting; run the study first.")
+    runs = pl.concat(map(pl.read_parquet, found), how="diagonal")
+    for (seed,), rows in runs.partition_by("seed", as_dict=True).items():
         write(STORED / f"seed{seed}.parquet", rows.sort(*CELL, "draw", "method", "network"))
 
 
@@ -129,87 +186,110 @@ def summary(rows: pl.DataFrame) -> str:
     return ", ".join(f"{name} {part['score'].to_numpy().mean():.3f}" for name, part in scores.items())
 
 
-def cell(asked: Run, setting: Setting, size: int) -> pl.DataFrame:
-    """Return one row per draw, method and network: its score, and what the draw alone says of it."""
-    demonstrations = demonstrations_for(*setting[:3], asked.seed)
-    numbers = range(asked.first, asked.first + asked.draws)
-    draws = [demonstrations.draw(len(demonstrations), number + 1000 * asked.seed)[:size] for number in numbers]
-    room = capacity_for(demonstrations, max(SIZES), setting.thin)  # one program for all sizes
-    dataset = make_dataset(demonstrations, draws, thin=setting.thin, capacity=room)
-    spec = spec_of(demonstrations)
-    keys = jnp.stack([named("choosing", *setting, asked.seed, number) for number in numbers])
-    candidates = portfolio(asked.networks, asked.updates)
-    judges = judges_of(spec, dataset, keys)
-    rows = list(_rows(asked, setting, spec, dataset, keys, candidates, judges))
-    known = pl.DataFrame(rows).join(_crossvalidated(asked, spec, dataset, keys, candidates), on=["draw", "method"])
-    known = known.join(_trust(judges), on="draw").with_columns(pl.col("draw") + asked.first)
-    return known.with_columns(**_constants(asked, setting, size))
+def measured(cells: Cells) -> pl.DataFrame:
+    """Return one row per run, method and network: its score, and what the run's draw alone says of it."""
+    candidates = portfolio(cells.asked.networks, cells.asked.updates)
+    judges = judges_of(cells.spec, cells.dataset, cells.keys("choosing"))
+    networks: Networks = {}
+    rows = list(_rows(cells, candidates, judges, networks))
+    if cells.asked.pilot:
+        rows += _ensembles(cells, judges, networks, rows)
+        known = pl.DataFrame(rows)
+    else:
+        known = pl.DataFrame(rows).join(_crossvalidated(cells, candidates), on=["run", "method"])
+    known = known.join(_trust(judges), on="run")
+    units = pl.DataFrame(cells.units, schema=Unit._fields, orient="row").with_row_index("run")
+    constants = {**cells.setting._asdict(), "seed": cells.asked.seed}
+    return (
+        known.join(units.cast({"run": pl.Int64}), on="run")
+        .drop("run")
+        .with_columns(**{name: pl.lit(value) for name, value in constants.items()})
+    )
 
 
-def _constants(asked: Run, setting: Setting, size: int) -> dict[str, Any]:
-    return {name: pl.lit(value) for name, value in {**setting._asdict(), "size": size, "seed": asked.seed}.items()}
+def _rows(cells: Cells, candidates: list[Candidate], judges: Judges, networks: Networks) -> Iterator[dict[str, Any]]:
+    """Train every candidate on every draw, let it act in the model, and play it. Its network is kept in `networks`."""
+    keys = cells.keys("choosing")
+    jobs = [Job(run, number) for number in range(len(candidates)) for run in range(len(cells.units))]
+    for program, trained in trainings(cells.spec, candidates, cells.dataset, keys, jobs):
+        runs = np.array([job.run for job in program])
+        stacked = jax.device_get(trained.states.network)
+        for place, (job, found) in enumerate(zip(program, _acted(cells, judges, stacked, runs), strict=True)):
+            name, network = candidates[job.candidate].name, candidates[job.candidate].network
+            networks[job.run, name, network] = jax.tree.map(lambda leaf, place=place: leaf[place], stacked)
+            yield {"method": name, "network": network, "diverged": bool(trained.diverged[place]), **found}
 
 
-def _rows(
-    asked: Run,
-    setting: Setting,
-    spec: Spec,
-    dataset: Dataset,
-    keys: Any,
-    candidates: list[Candidate],
-    judges: Judges,
+def _ensembles(
+    cells: Cells, judges: Judges, networks: Networks, rows: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Train every candidate on every draw, let it act in the model, and play it."""
-    environment = environments.get(setting.environment)
-    episodes = min(asked.episodes, 50) if setting.environment.startswith("LunarLander") else asked.episodes
-    low, high = setting.scale
-    jobs = [Job(draw, number) for number in range(len(candidates)) for draw in range(asked.draws)]
-    for program, trained in trainings(spec, candidates, dataset, keys, jobs):
-        draws = np.array([job.run for job in program])
-        measures = judged(judges, keys, trained, draws)
-        networks = jax.device_get(trained.states.network)
-        numbers = asked.first + draws
-        starts = jnp.stack([named("evaluate", *setting[:3], asked.seed, number) for number in numbers.tolist()])
-        scores = (play(environment, Policies(call, networks), starts, episodes).mean(axis=1) - low) / (high - low)
-        for place, job in enumerate(program):
-            own = jax.tree.map(lambda leaf, place=place: float(np.mean(leaf[place])), measures)
-            yield {
-                "draw": job.run,
-                "method": candidates[job.candidate].name,
-                "network": candidates[job.candidate].network,
-                "score": float(scores[place]),
-                "diverged": bool(trained.diverged[place]),
-                "distance": float(measures.distance[place]),
-                **own._asdict(),
-            }
+    """The same for ensembles of the nearest policies of each draw."""
+    runs = np.arange(len(cells.units))
+    width = max(len(network.layers[0].bias) for network in networks.values())
+    ordered = sorted((row for row in rows if not row["diverged"]), key=lambda row: row["distance"])
+    for size in ensembles.SIZES:
+        nearest = [[row for row in ordered if row["run"] == run][:size] for run in runs]
+        members = [[networks[run, row["method"], row["network"]] for row in own] for run, own in enumerate(nearest)]
+        stacked = stack([ensembles.ensemble(own, width) for own in members])
+        for found in _acted(cells, judges, jax.device_get(stacked), runs):
+            yield {"method": f"nearest {size}", "network": 0, "diverged": False, **found}
 
 
-def _crossvalidated(asked: Run, spec: Spec, dataset: Dataset, keys: Any, candidates: list[Candidate]) -> pl.DataFrame:
+def _acted(cells: Cells, judges: Judges, stacked: Any, runs: np.ndarray) -> Iterator[dict[str, Any]]:
+    """Let policies act in the models of their runs, and in the environment."""
+    asked, keys, starts = cells.asked, cells.keys("choosing"), cells.keys("evaluate")
+    environment = environments.get(cells.setting.environment)
+    episodes = min(asked.episodes, 50) if cells.setting.environment.startswith("LunarLander") else asked.episodes
+    low, high = cells.collected[1]
+    measures = judged(judges, keys, stacked, runs)
+    more = measures_by_horizon(judges, keys, stacked, runs) if asked.pilot else {}
+    returns = play(environment, Policies(call, stacked), starts[runs], episodes).mean(axis=1)
+    for place, run in enumerate(runs):
+        own = jax.tree.map(lambda leaf, place=place: float(np.mean(leaf[place])), measures)
+        yield {
+            "run": int(run),
+            "return": float(returns[place]),
+            "score": float((returns[place] - low) / (high - low)),
+            "distance": float(measures.distance[place]),
+            **own._asdict(),
+            **{
+                f"{name}_{horizon}": float(values[place, number])
+                for name, values in more.items()
+                for number, horizon in enumerate(HORIZONS)
+            },
+        }
+
+
+def _crossvalidated(cells: Cells, candidates: list[Candidate]) -> pl.DataFrame:
     """The held-out log-loss and error of every method on every draw, for its first network."""
     first = [candidate for candidate in candidates if candidate.network == 0]
-    found = select(spec, first, dataset, keys)
+    found = select(cells.spec, first, cells.dataset, cells.keys("choosing"))
     return pl.DataFrame(
         [
             {
-                "draw": draw,
+                "run": run,
                 "method": one.name,
-                "log_loss": found.losses[draw, place],
-                "error": found.errors[draw, place],
+                "log_loss": found.losses[run, place],
+                "error": found.errors[run, place],
             }
-            for draw in range(asked.draws)
+            for run in range(len(cells.units))
             for place, one in enumerate(first)
         ]
     )
 
 
 def _trust(judges: Judges) -> pl.DataFrame:
-    after = np.asarray(judges.trust.r2_after)
+    after = np.asarray(judges.trust.r2_after, np.float64)
     return pl.DataFrame(
         {
-            "draw": range(len(judges.horizons)),
+            "run": range(len(judges.horizons)),
             "horizon": judges.horizons,
             "r2_step": np.asarray(judges.trust.step, np.float64),
-            "r2_next": after[:, 0].astype(np.float64),
+            "r2_median": np.nanmedian(np.asarray(judges.trust.r2, np.float64), axis=1),
+            "r2_next": after[:, 0],
+            "r2_after_10": after[:, 9],
+            "r2_after_50": after[:, 49],
             "model_disagreement": np.asarray(judges.trust.disagreement, np.float64),
+            "length": np.asarray(judges.views.length, np.float64),
         }
     )

@@ -20,7 +20,7 @@ FIRSTS = 16  # first states of episodes, likewise
 REFERENCES = 512  # demonstrated states that imagined ones are compared with
 VISITED = 256  # imagined states whose distribution is compared
 CAP = 4.0  # standard deviations: what is farther away counts as this far
-AT_ONCE = 8  # policies
+AT_ONCE, AT_ONCE_GPU = 8, 128  # policies
 LOST = 0.2  # of the variance of states: when a model is expected to have lost this much, imagined rollouts stop
 SHORTEST, LONGEST = 2, 100  # steps of imagined rollouts; with fewer the model is not trusted
 RESAMPLES = 1000
@@ -172,7 +172,8 @@ def _program(longest: int, greedy: bool, mesh: Mesh) -> Any:
             model, view = jax.tree.map(lambda leaf: leaf[draw], shared)
             return measure(key, model, view, network, horizon, longest, greedy)
 
-        return jax.lax.map(one, (keys, networks, draws, horizons), batch_size=AT_ONCE)
+        at_once = AT_ONCE if jax.default_backend() == "cpu" else AT_ONCE_GPU
+        return devices.in_batches(one, (keys, networks, draws, horizons), at_once)
 
     specs = (devices.RUNS,) * 4 + (devices.SHARED,)
     return jax.jit(jax.shard_map(each, mesh=mesh, in_specs=specs, out_specs=devices.RUNS, check_vma=False))
