@@ -1,15 +1,18 @@
-"""What the study of choosing runs: in every cell the candidates of `auto`, their imagined measures and their returns.
+"""What the study of choosing runs: in every cell the candidates of `auto`, their returns and their imagined measures.
 
-The demonstrations alone give the measures. The returns are only compared with them.
+`run` trains and plays, `measure` lets the same networks act in models. The demonstrations alone give the measures; the
+returns are only compared with them.
 """
 
 import io
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +20,7 @@ import polars as pl
 import tyro
 
 from sbil import demonstrators, environments, files
+from sbil.algorithms.base import written
 from sbil.choosing import Judges, judged, judges_of
 from sbil.dataset import Dataset, Spec, capacity_for, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations
@@ -24,6 +28,7 @@ from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
 from sbil.experiments.environment import demonstrations_for
 from sbil.keys import named
+from sbil.networks import policy_network
 from sbil.policy import Policy
 from sbil.portfolio import NETWORKS, portfolio
 from sbil.selection import Candidate, Job, select, trainings
@@ -31,8 +36,6 @@ from sbil.training import stack
 from studies.choosing import ensembles
 from studies.choosing.choices import CELL, STORED
 from studies.choosing.horizons import HORIZONS, measures_by_horizon
-
-Networks = dict[tuple[int, str, int], Any]  # by run, method and number
 
 SIZES = (1, 3, 7, 15)
 SETTINGS = (
@@ -70,8 +73,16 @@ class Run:
     """Updates of every candidate (default: those of its preset)."""
     agents: Path | None = None
     """A folder of policies that demonstrate instead of those that ship."""
+    hold_out: bool = True
+    """Score every method by cross-validation, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(Run):
+    """Let the networks of finished settings act in models. Give the same words as for their run."""
+
     pilot: bool = False
-    """Measure what the rules were chosen from: rollouts over many horizons, and ensembles. Nothing is held out."""
+    """Measure what the rules were chosen from: rollouts over many horizons, and ensembles of the nearest."""
 
 
 class Setting(NamedTuple):
@@ -134,45 +145,80 @@ class Cells:
         """The shape of the task."""
         return spec_of(self.collected[0])
 
+    @property
+    def path(self) -> Path:
+        """The file of the trained networks' scores."""
+        return (
+            self.asked.out / f"{'-'.join(map(str, self.setting))}-seed{self.asked.seed}-draw{self.asked.first}.parquet"
+        )
+
+    def networks(self, hidden: str) -> Path:
+        """The file of the trained networks with some hidden layers."""
+        return self.path.with_suffix(f".{hidden}")
+
+    def read(self, hidden: str, count: int) -> Any:
+        """Return the stacked networks of such a file."""
+        like = policy_network(jax.random.key(0), self.spec, tuple(map(int, hidden.split("x"))))
+        like = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), like)
+        return jax.device_get(eqx.tree_deserialise_leaves(self.networks(hidden), like))
+
     def keys(self, use: str) -> jax.Array:
         """One key per run; sizes share it."""
         return jnp.stack([named(use, *self.setting, self.asked.seed, unit.draw) for unit in self.units])
 
 
 def run(asked: Run) -> None:
-    """Run the settings one by one. A finished one is not run again."""
-    for text in asked.settings:
-        path = asked.out / f"{text.replace(' ', '-')}-seed{asked.seed}-draw{asked.first}.parquet"
-        if path.exists():
-            continue
-        rows = measured(Cells(asked, Setting.parse(text)))
-        write(path, rows)
-        for (size,), part in rows.partition_by("size", as_dict=True, maintain_order=True).items():
-            print(f"{text}, n={size}: {summary(part)}", flush=True)
+    """Train and play the settings one by one. A finished one is not run again."""
+    for cells in _settings(asked):
+        if not cells.path.exists():
+            rows, networks = trained(cells)
+            for hidden, stacked in networks.items():
+                write(cells.networks(hidden), partial(eqx.tree_serialise_leaves, pytree=stacked))
+            write(cells.path, rows.write_parquet)
+            print(f"{cells.path.stem}: trained", flush=True)
+
+
+def measure(asked: Measure) -> None:
+    """Measure the settings one by one, and write them into the folder `measured`."""
+    for cells in _settings(asked):
+        path = asked.out / "measured" / cells.path.name
+        if not path.exists():
+            rows = measured(cells, asked.pilot)
+            write(path, rows.write_parquet)
+            for (size,), part in rows.partition_by("size", as_dict=True, maintain_order=True).items():
+                print(f"{path.stem}, n={size}: {summary(part)}", flush=True)
+
+
+def _settings(asked: Run) -> Iterator["Cells"]:
+    return (Cells(asked, Setting.parse(text)) for text in asked.settings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Take:
-    """Copy the finished settings of a folder into results/choosing/, one file per seed."""
+    """Add the measured settings of a folder to results/choosing/, one file per seed."""
 
     folder: tyro.conf.Positional[Path]
     """Where the runs are."""
 
 
 def take(asked: Take) -> None:
-    """Copy the finished settings; they take the place of all that was stored of their seed."""
-    found = sorted(asked.folder.glob("*.parquet"))
+    """Copy the measured settings; their draws take the place of the same draws that were stored, or join them."""
+    found = sorted((asked.folder / "measured").glob("*.parquet"))
     if not found:
-        raise UserError(f"{asked.folder} holds no finished setting; run the study first.")
-    runs = pl.concat(map(pl.read_parquet, found), how="diagonal")
+        raise UserError(f"{asked.folder} holds no measured setting; run the study first.")
+    runs = pl.concat(map(pl.read_parquet, found), how="diagonal_relaxed")
     for (seed,), rows in runs.partition_by("seed", as_dict=True).items():
-        write(STORED / f"seed{seed}.parquet", rows.sort(*CELL, "draw", "method", "network"))
+        path = STORED / f"seed{seed}.parquet"
+        if path.exists():
+            kept = pl.read_parquet(path).join(rows, on=[*CELL, "draw"], how="anti")
+            rows = pl.concat([kept, rows], how="diagonal_relaxed")
+        write(path, rows.sort(*CELL, "draw", "method", "network").write_parquet)
 
 
-def write(path: Path, rows: pl.DataFrame) -> None:
+def write(path: Path, into: Callable[[io.BytesIO], Any]) -> None:
     """Write a whole file, or nothing."""
     content = io.BytesIO()
-    rows.write_parquet(content, compression="zstd")
+    into(content)
     files.write_bytes(path, content.getvalue())
 
 
@@ -186,78 +232,88 @@ def summary(rows: pl.DataFrame) -> str:
     return ", ".join(f"{name} {part['score'].to_numpy().mean():.3f}" for name, part in scores.items())
 
 
-def measured(cells: Cells) -> pl.DataFrame:
-    """Return one row per run, method and network: its score, and what the run's draw alone says of it."""
+def trained(cells: Cells) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """(one row per network, with its score; the stacked networks by their hidden layers, in the order of the rows)."""
     candidates = portfolio(cells.asked.networks, cells.asked.updates)
+    jobs = [Job(run, number) for number in range(len(candidates)) for run in range(len(cells.units))]
+    rows, networks = [], defaultdict(list)
+    for program, found in trainings(cells.spec, candidates, cells.dataset, cells.keys("choosing"), jobs):
+        stacked = jax.device_get(found.states.network)
+        runs, chosen = np.array([job.run for job in program]), [candidates[job.candidate] for job in program]
+        hidden = written(chosen[0].config.hidden)
+        networks[hidden].append(stacked)
+        names = {"method": [one.name for one in chosen], "network": [one.network for one in chosen]}
+        made = {"run": runs, **names, "hidden": hidden, "diverged": found.diverged}
+        rows.append(pl.DataFrame(made | _played(cells, stacked, runs)))
+    known = pl.concat(rows)
+    if cells.asked.hold_out:
+        known = known.join(_crossvalidated(cells, candidates), on=["run", "method"], maintain_order="left")
+    return known, {hidden: _joined(parts) for hidden, parts in networks.items()}
+
+
+def measured(cells: Cells, pilot: bool) -> pl.DataFrame:
+    """Return the rows of trained networks with what the draws alone say of them."""
     judges = judges_of(cells.spec, cells.dataset, cells.keys("choosing"))
-    networks: Networks = {}
-    rows = list(_rows(cells, candidates, judges, networks))
-    if cells.asked.pilot:
-        rows += _ensembles(cells, judges, networks, rows)
-        known = pl.DataFrame(rows)
-    else:
-        known = pl.DataFrame(rows).join(_crossvalidated(cells, candidates), on=["run", "method"])
-    known = known.join(_trust(judges), on="run")
+    parts = []
+    for (hidden,), rows in pl.read_parquet(cells.path).partition_by("hidden", as_dict=True).items():
+        networks = cells.read(hidden, len(rows))
+        parts.append((rows.hstack(_acted(cells, judges, networks, rows["run"].to_numpy(), pilot)), networks))
+    known = pl.concat([rows for rows, _ in parts])
+    if pilot:
+        known = pl.concat([known, *_ensembles(cells, judges, parts)], how="diagonal_relaxed")
     units = pl.DataFrame(cells.units, schema=Unit._fields, orient="row").with_row_index("run")
     constants = {**cells.setting._asdict(), "seed": cells.asked.seed}
     return (
-        known.join(units.cast({"run": pl.Int64}), on="run")
-        .drop("run")
+        known.join(_trust(judges), on="run")
+        .join(units.cast({"run": pl.Int64}), on="run")
+        .drop("run", "hidden")
         .with_columns(**{name: pl.lit(value) for name, value in constants.items()})
     )
 
 
-def _rows(cells: Cells, candidates: list[Candidate], judges: Judges, networks: Networks) -> Iterator[dict[str, Any]]:
-    """Train every candidate on every draw, let it act in the model, and play it. Its network is kept in `networks`."""
-    keys = cells.keys("choosing")
-    jobs = [Job(run, number) for number in range(len(candidates)) for run in range(len(cells.units))]
-    for program, trained in trainings(cells.spec, candidates, cells.dataset, keys, jobs):
-        runs = np.array([job.run for job in program])
-        stacked = jax.device_get(trained.states.network)
-        for place, (job, found) in enumerate(zip(program, _acted(cells, judges, stacked, runs), strict=True)):
-            name, network = candidates[job.candidate].name, candidates[job.candidate].network
-            networks[job.run, name, network] = jax.tree.map(lambda leaf, place=place: leaf[place], stacked)
-            yield {"method": name, "network": network, "diverged": bool(trained.diverged[place]), **found}
+def _joined(trees: list[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
 
 
-def _ensembles(
-    cells: Cells, judges: Judges, networks: Networks, rows: list[dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """The same for ensembles of the nearest policies of each draw."""
-    runs = np.arange(len(cells.units))
-    width = max(len(network.layers[0].bias) for network in networks.values())
-    ordered = sorted((row for row in rows if not row["diverged"]), key=lambda row: row["distance"])
-    for size in ensembles.SIZES:
-        nearest = [[row for row in ordered if row["run"] == run][:size] for run in runs]
-        members = [[networks[run, row["method"], row["network"]] for row in own] for run, own in enumerate(nearest)]
-        stacked = stack([ensembles.ensemble(own, width) for own in members])
-        for found in _acted(cells, judges, jax.device_get(stacked), runs):
-            yield {"method": f"nearest {size}", "network": 0, "diverged": False, **found}
-
-
-def _acted(cells: Cells, judges: Judges, stacked: Any, runs: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Let policies act in the models of their runs, and in the environment."""
-    asked, keys, starts = cells.asked, cells.keys("choosing"), cells.keys("evaluate")
-    environment = environments.get(cells.setting.environment)
-    episodes = min(asked.episodes, 50) if cells.setting.environment.startswith("LunarLander") else asked.episodes
+def _played(cells: Cells, stacked: Any, runs: np.ndarray) -> dict[str, np.ndarray]:
+    """Let policies act in the environment."""
+    environment, keys = environments.get(cells.setting.environment), cells.keys("evaluate")
+    episodes = min(cells.asked.episodes, 50) if environment.name.startswith("LunarLander") else cells.asked.episodes
+    returns = play(environment, Policies(call, stacked), keys[runs], episodes).mean(axis=1)
     low, high = cells.collected[1]
-    measures = judged(judges, keys, stacked, runs)
-    more = measures_by_horizon(judges, keys, stacked, runs) if asked.pilot else {}
-    returns = play(environment, Policies(call, stacked), starts[runs], episodes).mean(axis=1)
-    for place, run in enumerate(runs):
-        own = jax.tree.map(lambda leaf, place=place: float(np.mean(leaf[place])), measures)
-        yield {
-            "run": int(run),
-            "return": float(returns[place]),
-            "score": float((returns[place] - low) / (high - low)),
-            "distance": float(measures.distance[place]),
-            **own._asdict(),
+    return {"return": returns, "score": (returns - low) / (high - low)}
+
+
+def _acted(cells: Cells, judges: Judges, stacked: Any, runs: np.ndarray, pilot: bool) -> pl.DataFrame:
+    """Let policies act in the models of their runs."""
+    keys = cells.keys("choosing")
+    found = judged(judges, keys, stacked, runs)
+    more = measures_by_horizon(judges, keys, stacked, runs) if pilot else {}
+    return pl.DataFrame(
+        {
+            "distance": found.distance,
+            **{name: leaf.reshape(len(runs), -1).mean(axis=1) for name, leaf in found._asdict().items()},
             **{
-                f"{name}_{horizon}": float(values[place, number])
+                f"{name}_{h}": column
                 for name, values in more.items()
-                for number, horizon in enumerate(HORIZONS)
+                for h, column in zip(HORIZONS, values.T, strict=True)
             },
         }
+    )
+
+
+def _ensembles(cells: Cells, judges: Judges, parts: list[tuple[pl.DataFrame, Any]]) -> Iterator[pl.DataFrame]:
+    """Ensembles of the nearest policies of each draw: their scores and measures."""
+    width = max(len(networks.layers[0].bias[0]) for _, networks in parts)
+    known = [(row, networks, place) for rows, networks in parts for place, row in enumerate(rows.iter_rows(named=True))]
+    known = sorted((one for one in known if not one[0]["diverged"]), key=lambda one: one[0]["distance"])
+    for size in ensembles.SIZES:
+        runs = np.arange(len(cells.units))
+        nearest = [[one for one in known if one[0]["run"] == run][:size] for run in runs]
+        members = [[jax.tree.map(lambda leaf: leaf[place], net) for _, net, place in own] for own in nearest]  # noqa: B023
+        stacked = jax.device_get(stack([ensembles.ensemble(own, width) for own in members]))
+        made = {"run": runs, "method": f"nearest {size}", "network": 0, "hidden": "", "diverged": False}
+        yield pl.DataFrame(made | _played(cells, stacked, runs)).hstack(_acted(cells, judges, stacked, runs, False))
 
 
 def _crossvalidated(cells: Cells, candidates: list[Candidate]) -> pl.DataFrame:

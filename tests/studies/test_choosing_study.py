@@ -1,5 +1,6 @@
 """The study of choosing: what each way of choosing would have scored, on made-up runs, and one tiny run."""
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
@@ -66,19 +67,32 @@ def test_tables_count_what_is_clear():
     assert "**0.912**" in tables.final(cells)
 
 
-def test_a_tiny_run_is_resumed_and_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr("sbil.portfolio.METHODS", (("bc", "default", {}),))
-    asked = run.Run(
-        out=tmp_path / "runs", draws=2, networks=2, episodes=2, updates=5, sizes=(1,), settings=(run.SETTINGS[0],)
-    )
+def test_a_tiny_run_is_resumed_measured_and_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("sbil.portfolio.METHODS", (("bc", "default", {}), ("bc", "default", {"hidden": (8, 8)})))
+    how = {"out": tmp_path / "runs", "draws": 2, "networks": 2, "episodes": 2, "updates": 5, "sizes": (1,)}
+    asked = run.Run(**how, settings=run.SETTINGS[:1])
     run.run(asked)
-    (path,) = (tmp_path / "runs").iterdir()
-    rows = pl.read_parquet(path)
-    assert len(rows) == 4
-    assert np.isfinite(rows.select("score", "distance", "r2_step").to_numpy()).all()
+    path = run.Cells(asked, run.Setting.parse(run.SETTINGS[0])).path
     before = path.stat().st_mtime_ns
     run.run(asked)
     assert path.stat().st_mtime_ns == before
+    run.measure(run.Measure(**how, settings=asked.settings, pilot=True))
     monkeypatch.setattr(run, "STORED", tmp_path / "stored")
-    run.take(run.Take(folder=tmp_path / "runs"))
-    assert len(pl.read_parquet(tmp_path / "stored" / "seed1.parquet")) == 4
+    for _ in range(2):  # the second time it replaces the same draws
+        run.take(run.Take(folder=tmp_path / "runs"))
+    rows = pl.read_parquet(tmp_path / "stored" / "seed1.parquet")
+    assert rows["method"].value_counts(sort=True).rows() == [
+        ("bc", 4), ("bc+hidden=8x8", 4), ("nearest 3", 2), ("nearest 5", 2)
+    ]  # fmt: skip
+    assert np.isfinite(rows.select("score", "distance", "r2_step").to_numpy()).all()
+
+
+def test_stored_networks_are_those_that_were_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr("sbil.portfolio.METHODS", (("bc", "default", {"hidden": (8, 8)}),))
+    asked = run.Run(out=tmp_path, draws=2, networks=1, episodes=2, updates=5, sizes=(1,), hold_out=False)
+    cells = run.Cells(asked, run.Setting.parse(run.SETTINGS[0]))
+    rows, networks = run.trained(cells)
+    run.run(run.Run(**{**vars(asked), "settings": run.SETTINGS[:1]}))
+    read = cells.read("8x8", len(rows))
+    for one, other in zip(jax.tree.leaves(read), jax.tree.leaves(networks["8x8"]), strict=True):
+        np.testing.assert_array_equal(one, other)
