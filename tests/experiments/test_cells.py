@@ -319,7 +319,7 @@ def test_another_format_is_named(results, tmp_path, monkeypatch):
 def test_folders_without_results_are_named(results, tmp_path):
     with pytest.raises(UserError, match="no results here"):
         read_all([tmp_path])
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="No such file"):
         read_all([tmp_path / "missing.parquet"])
     (tmp_path / "empty.parquet").write_bytes(sealed(results[0].table().clear()))
     with pytest.raises(UserError, match="no run"):

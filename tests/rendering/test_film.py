@@ -127,7 +127,7 @@ def test_a_policy_is_watched_beside_a_demonstrator():
     assert (made.environment, made.seed) == ("Acrobot-v1", 0)
     assert made.episodes[0].total == made.episodes[1].total < -50  # the same policy from the same start
     assert made.content.startswith(b"GIF89a")
-    with pytest.raises(UserError, match="--alone"):
+    with pytest.raises(UserError, match="alone shows none"):
         rendering.watch(policy, "Acrobot-v1", against="ppo", alone=True)
 
 
