@@ -15,11 +15,23 @@ from typing import Annotated, Any, Literal
 import tyro
 
 Part = Literal[
-    "edm", "methods", "environments", "host", "images", "tables", "scaling", "memory", "runner", "determinism", "all"
+    "edm",
+    "methods",
+    "choosing",
+    "environments",
+    "host",
+    "images",
+    "tables",
+    "scaling",
+    "memory",
+    "runner",
+    "determinism",
+    "all",
 ]
 MODULES = {
     "edm": "edm_speed",
     "methods": "methods",
+    "choosing": "choosing",
     "environments": "environment_speed",
     "host": "host_speed",
     "images": "image_speed",
