@@ -30,7 +30,7 @@ from sbil.evaluation import Policies, call, play
 from sbil.experiments import Cell, Method, Result
 from sbil.experiments.run import run_grid
 from sbil.experiments.store import Store
-from sbil.experiments.task import Prepared, Run, Task, at_least
+from sbil.experiments.task import Prepared, Run, Scores, Task, at_least
 from sbil.keys import named
 from sbil.networks import energy
 from sbil.training import stack
@@ -82,38 +82,31 @@ class SepsisTask(Task):
     def program(self, cell: Cell) -> tuple[Any, ...]:
         return self, cell
 
-    def prepare(self, runs: Sequence[Run]) -> "SepsisRuns":
-        return SepsisRuns(self, runs)
+    def prepare(self, runs: Sequence[Run]) -> Prepared:
+        """Return the runs of one method and size."""
+        cell = runs[0].cell
+        demonstrations = recorded(self.draws * self.largest)
+        chosen = [run.draw * self.largest + np.arange(cell.size) for run in runs]
+        dataset = make_dataset(demonstrations, chosen, capacity=capacity_for(demonstrations, self.largest))
+        keys = jnp.stack([named(ICU_SEPSIS.name, run.draw) for run in runs])
+
+        def score_runs(networks: Any, members: np.ndarray, diverged: np.ndarray) -> Scores:
+            returns = play(ICU_SEPSIS, Policies(call, networks), keys[members], self.episodes, greedy=False)
+            logits = at_every_state(networks)
+            rows = [score(each) for each in logits]
+            found = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+            if cell.method.algorithm.startswith("edm"):
+                models = np.asarray(jax.nn.softmax(-energy(jnp.asarray(logits))))
+                found["states"] = np.array([distance(model) for model in models])
+            return {"returns": returns, **found}
+
+        return Prepared(spec_of(demonstrations), dataset, keys, score_runs)
 
 
 @lru_cache(maxsize=1)
 def recorded(trajectories: int) -> Demonstrations:
     """Trajectories of the clinicians' policy; several methods learn from the same."""
     return record(trajectories)
-
-
-class SepsisRuns(Prepared):
-    """The runs of one method and size."""
-
-    def __init__(self, task: SepsisTask, runs: Sequence[Run]) -> None:
-        cell, largest = runs[0].cell, task.largest
-        demonstrations = recorded(task.draws * largest)
-        chosen = [run.draw * largest + np.arange(cell.size) for run in runs]
-        self.task, self.method = task, cell.method
-        self.spec = spec_of(demonstrations)
-        self.dataset = make_dataset(demonstrations, chosen, capacity=capacity_for(demonstrations, largest))
-        self.keys = jnp.stack([named(ICU_SEPSIS.name, run.draw) for run in runs])
-
-    def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> dict[str, np.ndarray]:
-        keys = self.keys[members]
-        returns = play(ICU_SEPSIS, Policies(call, networks), keys, self.task.episodes, greedy=False)
-        logits = at_every_state(networks)
-        rows = [score(each) for each in logits]
-        found = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-        if self.method.algorithm.startswith("edm"):
-            models = np.asarray(jax.nn.softmax(-energy(jnp.asarray(logits))))
-            found["states"] = np.array([distance(model) for model in models])
-        return {"returns": returns, **found}
 
 
 def at_every_state(networks: Any) -> Float[np.ndarray, "runs states actions"]:

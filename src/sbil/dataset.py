@@ -6,7 +6,7 @@ true size is a traced number. So one compiled program serves 1 trajectory and 15
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -291,10 +291,10 @@ def make_dataset(
     demonstrations: Demonstrations,
     draws: list[np.ndarray] | None = None,
     *,
-    thin: int = 1,
+    thin: int | Sequence[int] = 1,
     thin_offset: int = 0,
     unlabelled: list[np.ndarray] | None = None,
-    thin_unlabelled: int = 1,
+    thin_unlabelled: int | Sequence[int] = 1,
     capacity: int | None = None,
     standardisation: Standardisation | None = None,
 ) -> Dataset:
@@ -304,7 +304,7 @@ def make_dataset(
         trajectories, and no leading axis.
     unlabelled: for each run, the trajectories whose states it may use, but no decision. A state whose decision is used
         is left out.
-    thin_unlabelled: keep every k-th unlabelled state.
+    thin, thin_unlabelled: keep every k-th decision, and every k-th unlabelled state; one k, or one per run.
     capacity: the padded number of labelled rows (default: what the largest draw needs). Datasets of equal
         capacity share one compiled program.
     standardisation: what is done to every state (default: nothing).
@@ -315,21 +315,22 @@ def make_dataset(
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
     first, first_state = np.cumsum(lengths) - lengths, np.cumsum(visited) - visited
 
-    def steps(trajectory: int) -> np.ndarray:
-        return first[trajectory] + thinned(int(lengths[trajectory]), thin, thin_offset)
+    def steps(trajectory: int, every: int) -> np.ndarray:
+        return first[trajectory] + thinned(int(lengths[trajectory]), every, thin_offset)
 
-    def states(trajectory: int) -> np.ndarray:
-        return first_state[trajectory] + np.arange(0, visited[trajectory], thin_unlabelled)
+    def states(trajectory: int, every: int) -> np.ndarray:
+        return first_state[trajectory] + np.arange(0, visited[trajectory], every)
 
     pool = make_pool(demonstrations, standardisation)
     nothing: list[np.ndarray] = [np.array([], int)] * len(runs)
-    decided, shown = _rows(steps, runs), _rows(states, unlabelled or nothing)
+    decided, shown = _rows(steps, runs, thin), _rows(states, unlabelled or nothing, thin_unlabelled)
     row = np.asarray(pool.row)
     others = [some[~np.isin(some, row[own])] if len(some) else some for some, own in zip(shown, decided, strict=True)]
     labelled, rest = padded(decided, capacity), padded(others, max(map(len, shown)))
     if not labelled.size.min():
         many = demonstrations.words[1]
-        raise UserError(f"a draw keeps no step at thin {thin}, offset {thin_offset}; its {many} are shorter.")
+        every = np.broadcast_to(thin, len(runs))[labelled.size.argmin()]
+        raise UserError(f"a draw keeps no step at thin {every}, offset {thin_offset}; its {many} are shorter.")
     if draws is None:
         labelled, rest = (Rows(rows.indices[0], rows.size[0]) for rows in (labelled, rest))
     return Dataset(pool, labelled, rest)
@@ -353,8 +354,12 @@ def capacity_for(demonstrations: Demonstrations, size: int, thin: int = 1, thin_
     return int(np.sort(kept)[::-1][:size].sum())
 
 
-def _rows(part: Callable[[int], np.ndarray], draws: list[np.ndarray]) -> list[np.ndarray]:
-    return [np.concatenate([part(int(i)) for i in draw] or [np.array([], int)]) for draw in draws]
+def _rows(
+    part: Callable[[int, int], np.ndarray], draws: list[np.ndarray], thin: int | Sequence[int]
+) -> list[np.ndarray]:
+    every = np.broadcast_to(thin, len(draws)).tolist()
+    nothing = np.array([], int)
+    return [np.concatenate([nothing, *(part(int(i), k) for i in draw)]) for draw, k in zip(draws, every, strict=True)]
 
 
 def padded(chosen: list[np.ndarray], capacity: int | None = None) -> Rows:

@@ -13,7 +13,6 @@ from sklearn.preprocessing import StandardScaler
 
 import probes
 import shared
-from sbil import files
 from sbil.clinical.physionet2012 import extract
 from sbil.dataset import make_dataset, standardisation_of
 from sbil.demonstrations import Demonstrations, Trajectory, read
@@ -21,11 +20,10 @@ from sbil.errors import UserError
 from sbil.evaluation.decided import decided
 from sbil.evaluation.matching import METRICS, scores
 from sbil.experiments import Process, TableTask
-from sbil.experiments.earlier import _marks_of, path_of
 from sbil.experiments.methods import BASELINES
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS
 from sbil.experiments.run import run_cells, run_grid
-from sbil.experiments.store import Store, read_all, sealed
+from sbil.experiments.store import Store, read_all
 from sbil.experiments.table import LEARNERS, METHODS, TableRuns, cells_of_table, wanted
 from sbil.experiments.task import Run
 from sbil.fitting import fit
@@ -84,7 +82,7 @@ def splits_of(data, *seeds, **fields):
 
 
 def test_every_learning_part_is_standardised_by_itself():
-    whole = splits_of(DATA, 3, 4).dataset
+    whole = splits_of(DATA, 3, 4).dataset()
     for number, seed in enumerate((3, 4)):
         training, judged = DATA.split(0.2, seed)
         assert (len(training), len(judged)) == (32, 8)
@@ -195,7 +193,7 @@ def test_mistakes_are_named(tmp_path):
 def test_states_can_be_taken_as_they_are(tmp_path):
     """Every split learns from its own part of one pool, and one-hot states stay one-hot."""
     splits = splits_of(ROOMS, 3, 4, standardise=False)
-    whole = splits.dataset
+    whole = splits.dataset()
     assert len(whole.pool.action) == ROOMS.steps
     for number, (training, _, _) in enumerate(splits.learning):
         rows = whole.labelled.indices[number][: int(whole.labelled.size[number])]
@@ -366,41 +364,6 @@ def test_what_a_cell_of_a_table_cannot_be():
     for wrong in ({"size": 3}, {"initialisations": 2}):
         with pytest.raises(UserError, match="differ in their split only"):
             dataclasses.replace(cell, **wrong)
-
-
-# Tables of an older sbil.
-
-
-def earlier(folder, cells, **changes):
-    """Writes the results of these cells as an older sbil wrote them."""
-    for result, _ in run_grid(cells, Store(folder / "now")):
-        rows = {"dataset": cells[0].task.title, "method": str(result.cell.method), "seed": [0, 1], "seconds": 1.5}
-        rows["run"] = _marks_of(result.cell, result.cell.task)
-        values = {name: values for name, values in result.metrics.items()}
-        path = folder / "clinical" / path_of(folder, result.cell).name
-        files.write_bytes(path, sealed(pl.DataFrame(rows | values | changes)))
-
-
-def test_tables_of_an_older_sbil_are_taken_up_by_the_same_call(tmp_path, ran):
-    asked = cells("Ward", DATA, ["majority", "bc", "bc+learning_rate=1e30"], 2, 20)
-    earlier(tmp_path, asked)
-    assert len(ran) == 3
-    with pytest.raises(UserError, match="a table of an older sbil; give the same `sbil reproduce` command again"):
-        read_all([tmp_path])
-    found = list(run_grid(asked, Store(tmp_path)))
-    assert len(ran) == 3
-    for (result, fresh), (now, _) in zip(found, run_grid(asked, Store(tmp_path / "now")), strict=True):
-        assert not fresh
-        assert (result.cell, result.diverged) == (now.cell, now.diverged)
-        np.testing.assert_array_equal(result.metrics["auc"], now.metrics["auc"])
-    assert {result.cell for result in read_all([tmp_path])} == set(asked)
-
-
-def test_tables_of_an_older_sbil_of_other_data_are_not_taken_up(tmp_path, ran):
-    asked = cells("Ward", DATA, ["majority"], 2)
-    earlier(tmp_path, asked, run=["0", "1"])
-    assert [fresh for _, fresh in run_grid(asked, Store(tmp_path))] == [True]
-    assert len(ran) == 2
 
 
 def test_the_methods_are_those_of_the_paper_and_the_baselines():

@@ -21,7 +21,7 @@ from sbil.environments.base import JaxEnvironment
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
 from sbil.experiments.methods import Method
-from sbil.experiments.task import Cell, Prepared, Run, Task, at_least
+from sbil.experiments.task import Cell, Prepared, Run, Scores, Task, at_least
 from sbil.folds import FOLDS
 from sbil.keys import named
 
@@ -101,8 +101,21 @@ class EnvironmentTask(Task):
     def program(self, cell: Cell) -> tuple[Any, ...]:
         return self.environment, self.seed, self.shows_states, max(cell.size, *SIZES), self.episodes
 
-    def prepare(self, runs: Sequence[Run]) -> "EnvironmentRuns":
-        return EnvironmentRuns(self, runs)
+    def prepare(self, runs: Sequence[Run]) -> Prepared:
+        spec, dataset = data_of(runs)
+        # Names leave out the algorithm, its settings and the size: runs are paired across all of them.
+        seed = [self.seed] if self.seed else []
+        names: list[Any] = [(self.environment, draw, initialisation, *seed) for _, draw, initialisation in runs]
+        starts = jnp.stack([named("evaluate", *name) for name in names])
+        held_out = unseen(runs, dataset)
+
+        def score(networks: Any, members: np.ndarray, diverged: np.ndarray) -> Scores:
+            environment = environments.get(self.environment)
+            returns = play(environment, Policies(call, networks), starts[members], self.episodes)
+            found = mismatch(networks, held_out, members, dataset.pool)
+            return {"returns": returns, **{f"held_out_{name}": values for name, values in found.items()}}
+
+        return Prepared(spec, dataset, jnp.stack([named(*name) for name in names]), score)
 
 
 def played(cell: Cell) -> EnvironmentTask:
@@ -110,26 +123,6 @@ def played(cell: Cell) -> EnvironmentTask:
     if not isinstance(cell.task, EnvironmentTask):
         raise TypeError(f"{cell} is not played in an environment")
     return cell.task
-
-
-class EnvironmentRuns(Prepared):
-    """The data of runs in one environment. It is first played when their training is over."""
-
-    def __init__(self, task: EnvironmentTask, runs: Sequence[Run]) -> None:
-        self.task = task
-        self.spec, self.dataset = data_of(runs)
-        # Names leave out the algorithm, its settings and the size: runs are paired across all of them.
-        seed = [task.seed] if task.seed else []
-        names: list[Any] = [(task.environment, draw, initialisation, *seed) for _, draw, initialisation in runs]
-        self.keys = jnp.stack([named(*name) for name in names])
-        self.starts = jnp.stack([named("evaluate", *name) for name in names])
-        self.held_out = unseen(runs, self.dataset)
-
-    def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> dict[str, np.ndarray]:
-        environment = environments.get(self.task.environment)
-        returns = play(environment, Policies(call, networks), self.starts[members], self.task.episodes)
-        found = mismatch(networks, self.held_out, members, self.dataset.pool)
-        return {"returns": returns, **{f"held_out_{name}": values for name, values in found.items()}}
 
 
 @lru_cache(maxsize=8)
@@ -146,42 +139,20 @@ def data_of(runs: Sequence[Run]) -> tuple[Spec, Dataset]:
     """Return what all runs learn from: one pool of the demonstrations of every demonstrator among them."""
     pool, sources = pooled(runs)
     cells = [cell for cell, _, _ in runs]
-    largest, finest = max(*SIZES, *(cell.size for cell in cells)), min(played(cell).thin for cell in cells)
-    capacity = max(capacity_for(collected, largest, finest) for collected, _ in sources.values())
-    drawn = [trajectories_of(sources, cell, draw) for cell, draw, _ in runs]
-    kinds: dict[tuple[int, bool], list[int]] = {}
-    for place, cell in enumerate(cells):
-        kinds.setdefault((played(cell).thin, cell.task.every_state), []).append(place)
-    parts = []
-    for (thin, every_state), places in kinds.items():
-        draws = [drawn[place][: cells[place].size] for place in places]
-        others = [drawn[place][0 if every_state else cells[place].size :] for place in places]
-        parts.append(
-            make_dataset(
-                pool,
-                draws,
-                thin=thin,
-                unlabelled=others,
-                thin_unlabelled=1 if every_state else thin,
-                capacity=capacity,
-            )
-        )
-    return spec_of(pool), joined(parts, list(kinds.values()))
-
-
-def joined(parts: Sequence[Dataset], places: Sequence[Sequence[int]]) -> Dataset:
-    """Join datasets of one pool; `places` says where each of their runs goes."""
-    if len(parts) == 1:
-        return parts[0]
-    order = np.argsort(np.concatenate(places))
-
-    def together(rows: list[Rows]) -> Rows:
-        width = max(some.indices.shape[1] for some in rows)
-        wide = [jnp.pad(some.indices, ((0, 0), (0, width - some.indices.shape[1]))) for some in rows]
-        return Rows(jnp.concatenate(wide)[order], jnp.concatenate([some.size for some in rows])[order])
-
-    return Dataset(
-        parts[0].pool, together([part.labelled for part in parts]), together([part.unlabelled for part in parts])
+    thin = [played(cell).thin for cell in cells]
+    largest = max(*SIZES, *(cell.size for cell in cells))
+    draws, others = [], []
+    for cell, draw, _ in runs:
+        drawn = trajectories_of(sources, cell, draw)
+        draws.append(drawn[: cell.size])
+        others.append(drawn[0 if cell.task.every_state else cell.size :])
+    return spec_of(pool), make_dataset(
+        pool,
+        draws,
+        thin=thin,
+        unlabelled=others,
+        thin_unlabelled=[1 if cell.task.every_state else k for cell, k in zip(cells, thin, strict=True)],
+        capacity=max(capacity_for(collected, largest, min(thin)) for collected, _ in sources.values()),
     )
 
 

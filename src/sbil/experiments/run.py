@@ -12,10 +12,9 @@ import numpy as np
 
 from sbil import algorithms, devices, files
 from sbil.checkpoint import Checkpoint
-from sbil.experiments.methods import Baseline
 from sbil.experiments.result import Result
 from sbil.experiments.store import Store
-from sbil.experiments.task import Cell, Prepared, Run
+from sbil.experiments.task import Cell, Prepared, Run, Scores
 from sbil.provenance import commit, versions
 from sbil.selection import Candidate, alike, select, share_of_work
 from sbil.training import Report, Trained, room_for, train_many
@@ -175,14 +174,13 @@ def run_cells(
     return _results(cells, found, choice, {**versions(), "commit": commit(), **devices.describe(largest)})
 
 
-def run_baseline(cell: Cell, baseline: Baseline, tell: Callable[[float, Report], None]) -> Result:
+def run_baseline(cell: Cell, baseline: Callable[[Run], Scores], tell: Callable[[float, Report], None]) -> Result:
     """Score a baseline on every run of a cell."""
     started = time.perf_counter()
-    data = cell.task.prepare([Run(cell, *run) for run in cell.runs])
     count, parts = len(cell.runs), []
-    for run in range(count):
-        parts.append(data.score_baseline(baseline, run))
-        tell((run + 1) / count, Report(run + 1, count, {}, np.zeros(count, bool)))
+    for done, run in enumerate(cell.runs, 1):
+        parts.append(baseline(Run(cell, *run)))
+        tell(done / count, Report(done, count, {}, np.zeros(count, bool)))
     scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     found = Found(np.full(count, -1), scores, training=time.perf_counter() - started)
     (result,) = _results([cell], found, Choice([], [], 0.0, 0.0), {**versions(), "commit": commit()})

@@ -14,13 +14,11 @@ import polars as pl
 from sbil import files
 from sbil.checkpoint import Checkpoint
 from sbil.errors import UserError, named
-from sbil.experiments import earlier
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS, Result, results_in
 from sbil.experiments.task import Cell, Task
 
 FORMAT = "sbil-runs-1"
 DAMAGED = "delete it and run the command again"
-EARLIER = "a table of an older sbil; give the same `sbil reproduce` command again, which reads it and continues."
 MARK, UNSIGNED = "sbil-sha256:", "0" * 64  # the checksum is taken with zeros in its own place
 
 
@@ -49,19 +47,11 @@ class Store:
         """The stored result, or nothing if the cell has not been run."""
         path = self.path(cell)
         if not path.exists():
-            return self._taken_up(cell)
+            return None
         found = list(read(path))
         if len(found) != 1 or (found[0].cell, found[0].fingerprint) != (cell, cell.fingerprint):
             raise UserError(f"{path}: holds another cell than its name says; delete it and run the command again.")
         return found[0]
-
-    def _taken_up(self, cell: Cell) -> Result | None:
-        """Return what an older sbil stored of a cell of a table, and store it as a cell."""
-        path = earlier.path_of(self.folder, cell)
-        result = earlier.result_in(_table(path), cell) if path and path.exists() else None
-        if result:
-            self.save(result)
-        return result
 
     def load_all(self, cells: Sequence[Cell]) -> list[Result]:
         """The stored results of cells if all are there, else none."""
@@ -120,19 +110,8 @@ def unpacked(content: bytes) -> pl.DataFrame:
 
 def read(path: Path) -> Iterator[Result]:
     """The cells of a file."""
-    table = _table(path)
-    if earlier.is_earlier(table):
-        raise UserError(f"{path}: {EARLIER}")
-    yield from _results(path, table)
-
-
-def _table(path: Path) -> pl.DataFrame:
     with named(path, DAMAGED):
-        return unpacked(path.read_bytes())
-
-
-def _results(path: Path, table: pl.DataFrame) -> Iterator[Result]:
-    with named(path, DAMAGED):
+        table = unpacked(path.read_bytes())
         missing = [name for name in (*CELL_COLUMNS, *RUN_COLUMNS) if name not in table.columns]
         if missing:
             raise UserError(f"not a file of results, it has no column {missing[0]}.")
@@ -148,22 +127,13 @@ def files_in(folder: Path) -> list[Path]:
 def read_all(paths: Iterable[Path], episodes: bool = True) -> list[Result]:
     """The cells of several files or folders of files; a cell that is there twice counts once.
 
-    Tables of an older sbil are passed over if the folder has other results too.
-
     episodes: whether to keep the return of every episode, or one mean per run.
     """
     found: dict[object, Result] = {}
-    passed: list[Path] = []
     for file in (file for path in paths for file in _files(path)):
-        table = _table(file)
-        if earlier.is_earlier(table):
-            passed.append(file)
-            continue
-        for result in _results(file, table):
+        for result in read(file):
             kept = result if episodes else result.without_episodes()
             found.setdefault((result.cell, result.fingerprint), kept)
-    if passed and not found:
-        raise UserError(f"{passed[0]}: {EARLIER}")
     if not found:
         raise UserError("there is no run in these files; give others.")
     return list(found.values())

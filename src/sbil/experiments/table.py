@@ -5,10 +5,9 @@ or episode. Standardisation, too, is fitted to the learning part alone. If the p
 learned policies are also played in it.
 """
 
-import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -24,7 +23,7 @@ from sbil.errors import UserError
 from sbil.evaluation.decided import Decided, decided
 from sbil.evaluation.matching import METRICS, scores
 from sbil.experiments.methods import BASELINES, Baseline, Learning, Method, Says, reference, scaled
-from sbil.experiments.task import Cell, Prepared, Run, Task, at_least
+from sbil.experiments.task import Cell, Prepared, Run, Scores, Task, at_least, mark
 from sbil.fitting import fingerprint
 from sbil.keys import named
 from sbil.policy import Policy
@@ -110,14 +109,18 @@ class TableTask(Task):
         if (cell.size, cell.initialisations) != (WHOLE, 1):
             raise UserError(f"runs of {self.title} differ in their split only; give size {WHOLE}, 1 initialisation.")
 
-    def baseline(self, method: Method) -> Baseline | None:
+    def baseline(self, method: Method) -> Callable[[Run], Scores] | None:
         policies = self.behind.references if self.behind else {}
         known = BASELINES | {name: reference(policy) for name, policy in policies.items()}
-        return known.get(str(method))
+        learn = known.get(str(method))
+        return partial(self._scores_of_baseline, learn) if learn else None
+
+    def _scores_of_baseline(self, learn: Baseline, run: Run) -> Scores:
+        split = TableRuns(self, [run])
+        return split.judge([learn(split.learning[0])], [0])
 
     def surroundings(self, cell: Cell) -> list[Any]:
-        if len(cell.candidates) > 1:
-            raise UserError(f"{cell.method}: settings are not chosen here; give one value of each.")
+        must_be_single(cell.method, cell.candidates)
         return []
 
     def require(self, methods: Sequence[Method]) -> None:
@@ -131,33 +134,33 @@ class TableTask(Task):
     def program(self, cell: Cell) -> tuple[Any, ...]:
         return self, cell  # one cell per program: the splits fill the memory, and XLA rounds by the number of runs
 
-    def prepare(self, runs: Sequence[Run]) -> "TableRuns":
-        return TableRuns(self, runs)
+    def prepare(self, runs: Sequence[Run]) -> Prepared:
+        splits = TableRuns(self, runs)
+        keys = jnp.stack([named("fit", part.seed) for part in splits.learning])
+        return Prepared(spec_of(splits.whole), splits.dataset(), keys, splits.score)
 
 
-class TableRuns(Prepared):
+class TableRuns:
     """Random splits of one dataset. Each run has its own split."""
 
     def __init__(self, task: TableTask, runs: Sequence[Run]) -> None:
         assert task.demonstrations is not None, f"{task.title} was read from results; open its data to run it"
-        self.task, self.method = task, runs[0].cell.method
-        self.seeds = [task.seed + run.draw for run in runs]
-        splits = [task.demonstrations.split(task.held_out, seed) for seed in self.seeds]
-        self.learning = [
-            Learning(training, standardisation_of(training) if task.standardise else None, seed)
-            for (training, _), seed in zip(splits, self.seeds, strict=True)
-        ]
-        self.judged = [judged for _, judged in splits]
-        self.spec = spec_of(task.demonstrations)
-        self.keys = jnp.stack([named("fit", seed) for seed in self.seeds])
-        if not task.baseline(self.method):
-            self.dataset = self.standardised() if task.standardise else self.as_it_is(task.demonstrations)
+        self.task, self.whole, self.method = task, task.demonstrations, runs[0].cell.method
+        self.learning: list[Learning] = []
+        self.judged: list[Demonstrations] = []
+        for seed in (task.seed + run.draw for run in runs):
+            training, judged = self.whole.split(task.held_out, seed)
+            scaling = standardisation_of(training) if task.standardise else None
+            self.learning.append(Learning(training, scaling, seed))
+            self.judged.append(judged)
 
-    def as_it_is(self, whole: Demonstrations) -> Dataset:
-        """Return one pool of all data, and the rows of the learning part of each split."""
-        places = {id(trajectory): place for place, trajectory in enumerate(whole.trajectories)}
+    def dataset(self) -> Dataset:
+        """Return the rows of the learning part of each split, in one pool."""
+        if self.task.standardise:
+            return self.standardised()
+        places = {id(trajectory): place for place, trajectory in enumerate(self.whole.trajectories)}
         parts = [part.demonstrations.trajectories for part in self.learning]
-        return make_dataset(whole, [np.array([places[id(trajectory)] for trajectory in part]) for part in parts])
+        return make_dataset(self.whole, [np.array([places[id(trajectory)] for trajectory in part]) for part in parts])
 
     def standardised(self) -> Dataset:
         """Return one pool that holds the learning part of each split. Each part has its own standardisation."""
@@ -168,31 +171,28 @@ class TableRuns(Prepared):
         ]
         counts = [len(part.demonstrations) for part in self.learning]
         draws = [np.arange(end - count, end) for count, end in zip(counts, np.cumsum(counts), strict=True)]
-        together = Demonstrations(tuple(trajectories), self.learning[0].demonstrations.action_names)
+        together = Demonstrations(tuple(trajectories), self.whole.action_names)
         return make_dataset(together, draws)
 
-    def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> dict[str, np.ndarray]:
+    def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> Scores:
+        """Score the stacked networks of some runs."""
         # All networks go to the host at once. On several CPU devices, taking one run would be a collective program.
-        networks = jax.device_get(networks)
-        policies = [self._policy(pick(networks, place), run) for place, run in enumerate(members)]
-        said = [None if lost else partial(decided, policy) for policy, lost in zip(policies, diverged, strict=True)]
+        networks, names = jax.device_get(networks), (self.whole.observation_names, self.whole.action_names)
+        said = [
+            None if lost else partial(decided, Policy(pick(networks, place), *names, self.learning[run].scaling))
+            for place, (run, lost) in enumerate(zip(members, diverged, strict=True))
+        ]
         return self.judge(said, members)
 
-    def score_baseline(self, baseline: Baseline, run: int) -> dict[str, np.ndarray]:
-        return self.judge([baseline(self.learning[run])], np.array([run]))
-
-    def _policy(self, network: Any, run: int) -> Policy:
-        data, scaling, _ = self.learning[run]
-        return Policy(network, data.observation_names, data.action_names, scaling)
-
-    def judge(self, said: Sequence[Says | None], members: np.ndarray) -> dict[str, np.ndarray]:
+    def judge(self, said: Sequence[Says | None], members: Sequence[int] | np.ndarray) -> Scores:
         """Score the answers of some runs to held-out decisions. A run that diverged has no answers and no scores."""
         rows = [self._matched(says, run) for says, run in zip(said, members, strict=True)]
         if process := self.task.behind:
-            by_seed = {self.seeds[run]: says(process.asked) for says, run in zip(said, members, strict=True) if says}
+            seeds = [self.learning[run].seed for run in members]
+            by_seed = {seed: says(process.asked) for seed, says in zip(seeds, said, strict=True) if says}
             played = process.play(str(self.method), by_seed)
             lost = dict.fromkeys(process.metrics, float("nan"))
-            rows = [row | played.get(self.seeds[run], lost) for row, run in zip(rows, members, strict=True)]
+            rows = [row | played.get(seed, lost) for row, seed in zip(rows, seeds, strict=True)]
         return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
 
     def _matched(self, says: Says | None, run: int) -> dict[str, float]:
@@ -236,19 +236,19 @@ def wanted(
 
 
 def _updates(method: Method, asked: int | None) -> int:
-    if len(method.candidates) > 1:
-        raise UserError(f"{method}: settings are not chosen here; give one value of each.")
+    must_be_single(method, method.candidates)
     return method.updates(None if algorithms.get(method.algorithm).rounds else asked)
+
+
+def must_be_single(method: Method, candidates: Sized) -> None:
+    """Refuse a method with several values of a setting."""
+    if len(candidates) > 1:
+        raise UserError(f"{method}: settings are not chosen here; give one value of each.")
 
 
 def cells_of_table(task: TableTask, methods: Sequence[Wanted]) -> list[Cell]:
     """The cells of a table."""
     return [Cell(task, method, WHOLE, splits, 1, updates) for method, splits, updates in methods]
-
-
-def mark(content: Any) -> str:
-    """A short name of plain values."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def slug(text: str) -> str:

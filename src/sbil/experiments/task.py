@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +20,7 @@ from jaxtyping import PRNGKeyArray
 from sbil.algorithms import settings_of
 from sbil.dataset import Dataset, Spec
 from sbil.errors import whole
-from sbil.experiments.methods import Baseline, Method
+from sbil.experiments.methods import Method
 from sbil.version import MADE_BY
 
 KINDS: dict[Any, Any] = {str: pl.String, int: pl.Int32, float: pl.Float64, bool: pl.Boolean}
@@ -34,23 +34,16 @@ class Run(NamedTuple):
     initialisation: int
 
 
-class Prepared(ABC):
+Scores = dict[str, np.ndarray]  # by name: one entry per run, [runs]; "returns" has one per episode, [runs, episodes]
+
+
+class Prepared(NamedTuple):
     """What the runs of one program learn from, and how what they learned is scored."""
 
     spec: Spec
     dataset: Dataset
     keys: PRNGKeyArray  # [runs]
-
-    @abstractmethod
-    def score(self, networks: Any, members: np.ndarray, diverged: np.ndarray) -> dict[str, np.ndarray]:
-        """Score the stacked networks of the runs numbered `members`.
-
-        The scores have one entry per member, [members]. "returns" has one per episode, [members, episodes].
-        """
-
-    def score_baseline(self, baseline: Baseline, run: int) -> dict[str, np.ndarray]:
-        """Score a baseline on one run, [1]. Tasks that have baselines define it."""
-        raise NotImplementedError
+    score: Callable[[Any, np.ndarray, np.ndarray], Scores]  # (stacked networks, the numbers of their runs, diverged)
 
 
 class Task(ABC):
@@ -82,8 +75,8 @@ class Task(ABC):
     def check(self, cell: Cell) -> None:
         """Refuse numbers that no cell of this task can have."""
 
-    def baseline(self, method: Method) -> Baseline | None:
-        """Return what the method does if it is no algorithm but a baseline of this task."""
+    def baseline(self, method: Method) -> Callable[[Run], Scores] | None:
+        """Return how a run is scored if the method is no algorithm but a baseline of this task."""
         return None
 
     @abstractmethod
@@ -171,8 +164,12 @@ class Cell:
         own = {name: getattr(self, name) for name in ("size", "draws", "initialisations", "updates")}
         asked = {**self.task.asked, "method": asdict(self.method), **own}
         settings = [settings_of(config) for config in self.candidates.values()]
-        content = [MADE_BY, asked, settings, *surroundings]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        return mark([MADE_BY, asked, settings, *surroundings])
+
+
+def mark(content: Any) -> str:
+    """Return a short name of plain values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def at_least(low: int, **numbers: int) -> None:
