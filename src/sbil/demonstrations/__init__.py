@@ -8,19 +8,6 @@ from sbil.demonstrations.schema import Column, Schema
 from sbil.demonstrations.trajectory import Demonstrations, Steps, Trajectory, thinned
 
 __all__ = [
-    "Check",
-    "Column",
-    "ColumnFacts",
-    "Demonstrations",
-    "EpisodeFacts",
-    "Problem",
-    "Schema",
-    "States",
-    "Steps",
-    "Trajectory",
-    "check",
-    "read",
-    "read_observations",
-    "save",
-    "thinned",
-]
+    "Check", "Column", "ColumnFacts", "Demonstrations", "EpisodeFacts", "Problem", "Schema", "States", "Steps",
+    "Trajectory", "check", "read", "read_observations", "save", "thinned",
+]  # fmt: skip

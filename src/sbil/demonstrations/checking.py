@@ -71,7 +71,6 @@ class Check:
         return [column for column in self.columns if column.role == role]
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
         problems = [problem.as_json() for problem in self.problems]
         return {**asdict(self), "problems": problems, "blocked": self.blocked}
 

@@ -109,7 +109,6 @@ class Gathered:
         return Problem(rule, "stops", message, remedy, column, **place, count=count, noun="row")
 
     def add_all(self, batches: Iterable[Batch]) -> "Gathered":
-        """Read all batches."""
         for batch in batches:
             self.add(batch)
         return self
@@ -162,7 +161,10 @@ class Gathered:
 
     def _checked(self, of: tuple[rules.CellRule, ...], name: str, read: Values, batch: Batch) -> Values:
         if read.wrong.any() or read.huge.any():
-            self.problems.add(rules.of_cells(of, Seen(name, batch.frame[name], read, batch)))
+            seen = Seen(name, batch.frame[name], read, batch)
+            found = [problem for rule in of if (problem := rule(seen))]
+            found.sort(key=lambda problem: problem.row or 0)
+            self.problems.add(found)
         return read
 
     def _count(self, gone: dict[str, np.ndarray]) -> None:

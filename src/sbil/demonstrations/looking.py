@@ -33,7 +33,9 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
     problems = Problems(raising=False)
     numeric = {name: looks_numeric(first, name) for name in table.names}
     schema = _planned(roles, found, numeric, problems)
-    survey = Survey(table.names, found, _known(roles, found["action"]))
+    # A name that the schema lists is not missing, whatever it looks like.
+    known = {**roles.schema.levels, found["action"] or "": roles.schema.actions} if roles.schema else {}
+    survey = Survey(table.names, found, known)
     read = Gathered(schema, folder, problems, keep_numbers=False) if schema else None
     for batch in without(batches, found["episode"], roles.exclude):
         survey.add(batch, *(({}, {}) if read is None else read.add(batch)))
@@ -66,13 +68,6 @@ def _planned(
         message, _, remedy = str(error).rstrip(".").partition("; ")
         problems.add([Problem("roles", "stops", message, remedy or "give other columns")])
         return None
-
-
-def _known(roles: Roles, action: str | None) -> dict[str, tuple[str, ...]]:
-    """The names that a schema lists, by column: a listed name is not missing, whatever it looks like."""
-    if not roles.schema:
-        return {}
-    return {**roles.schema.levels, **({action: roles.schema.actions} if action else {})}
 
 
 def _judge(read: Gathered, schema: Schema, problems: Problems) -> None:

@@ -51,7 +51,6 @@ class Problem:
         return f"{where}{': ' if where else ''}{self.message}{self.elsewhere}; {self.remedy}."
 
     def as_json(self) -> dict[str, Any]:
-        """As plain values."""
         words = {"where": self.where, "what": self.what, "fix": self.remedy}
         facts = {name: getattr(self, name) for name in ("column", "file", "row", "count")}
         return {"rule": self.rule, "severity": self.severity, **words, **facts}
@@ -83,7 +82,6 @@ class Problems:
             self.found[key] = problem
 
     def apply(self, rules: Iterable[Callable[..., Iterable[Problem | None]]], *seen: Any) -> None:
-        """Apply rules to what they look at."""
         for rule in rules:
             self.add(rule(*seen))
 

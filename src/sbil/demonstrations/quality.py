@@ -51,10 +51,8 @@ def roles_without_column(look: Look) -> Iterator[Problem]:
 def guessed_roles(look: Look) -> Iterator[Problem]:
     """Roles that nobody gave."""
     for role in look.found.guessed:
-        message, remedy = (
-            f"taken as the column {role} by its name",
-            f"if it is not, give the right one as {role} (--{role})",
-        )
+        message = f"taken as the column {role} by its name"
+        remedy = f"if it is not, give the right one as {role} (--{role})"
         yield Problem(f"guessed {role}", "note", message, remedy, look.roles[role])
 
 

@@ -101,7 +101,7 @@ class Roles:
             chosen = [*(self.observations or known)]
             chosen += [name for name in kinds if name not in chosen]
         else:
-            free = _free(names, numeric, taken)
+            free = {name for name in names if numeric[name] and name not in taken and not consequence(name)}
             chosen = [name for name in names if name in kinds or name in free]
         for name in (*chosen, *kinds, *self.units):
             require(name, names, "observation")
@@ -132,11 +132,6 @@ def _excluded(given: Sequence[str] | str | Path | None) -> tuple[str, ...]:
         raise UserError(f"exclude (--exclude) {given}: {why}; name a file with one episode per line.") from None
     except (UnicodeDecodeError, csv.Error):
         raise UserError(f"exclude (--exclude) {given}: is not text; name a file with one episode per line.") from None
-
-
-def _free(names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> set[str]:
-    """The columns of numbers that are observed where nobody says what is observed."""
-    return {name for name in names if numeric[name] and name not in taken and not consequence(name)}
 
 
 def words_in(name: str) -> list[str]:

@@ -4,7 +4,7 @@ Rows that come grouped by episode and in order stay where they are. Only other r
 gaps to fill, are written once more.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -265,7 +265,10 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     _, batches = begin(table)
     carry = schema.missing == "last" and schema.episode is not None
     keys = {role: name for role in ("episode", "time") if (name := schema.roles[role])}
-    _require_all(table, schema, keys if carry else {})
+    for column in schema.columns:
+        require(column.name, table.names, "observation")
+    for role, name in keys.items() if carry else ():
+        require(name, table.names, role)
     shown = {role: name for role, name in keys.items() if name in table.names}
     # Episode and time are needed only where values are carried on.
     needed = keys if carry else dict.fromkeys(keys)
@@ -276,29 +279,17 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     kept = complete(read) if schema.missing == "drop" else None
     order = ordered(read, used, kept)
     problems.apply([rules.gaps_at_the_start], read, schema, order)
-    name = observations(read, order, schema, folder)
+    file = observations(read, order, schema, folder)
+    if carry and order.chosen is not None:  # back to the order of the table
+        np.save(folder / "back.npy", np.load(folder / file, mmap_mode="r")[np.argsort(order.chosen)])
+        file = "back.npy"
     rows = np.arange(len(read)) if kept is None else kept
     np.save(folder / "kept.npy", read.rows.all()[rows])
     for role, column_name in shown.items():
         np.save(folder / f"{role}.npy", read.codes[column_name].all()[rows])
     return {
-        "observations": _as_in_the_file(name, order, folder) if carry else name,
+        "observations": file,
         "texts": {role: read.levels[column_name].names for role, column_name in shown.items()},
         "rows in file": len(read),
         "filled values": {} if schema.missing == "drop" else read.missing,
     }
-
-
-def _require_all(table: Table, schema: Schema, keys: Mapping[str, str]) -> None:
-    for column in schema.columns:
-        require(column.name, table.names, "observation")
-    for role, name in keys.items():
-        require(name, table.names, role)
-
-
-def _as_in_the_file(name: str, order: Order, folder: Path) -> str:
-    """Bring sorted observations back to the order of the file; returns the name of their file."""
-    if order.chosen is None:
-        return name
-    np.save(folder / "back.npy", np.load(folder / name, mmap_mode="r")[np.argsort(order.chosen)])
-    return "back.npy"

@@ -7,7 +7,7 @@ one of the lists below, and a test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -96,12 +96,6 @@ CellRule = Callable[[Seen], Problem | None]
 OF_NUMBERS: tuple[CellRule, ...] = (other_notation, row_of_units, not_a_number, too_large)
 OF_TIMES: tuple[CellRule, ...] = (not_a_time,)
 OF_FLAGS: tuple[CellRule, ...] = (not_a_flag,)
-
-
-def of_cells(rules: Iterable[CellRule], seen: Seen) -> list[Problem]:
-    """What some rules find in some cells, in the order of the rows."""
-    found = [problem for rule in rules if (problem := rule(seen))]
-    return sorted(found, key=lambda problem: problem.row or 0)
 
 
 def no_text(name: str, batch: Batch) -> Problem:

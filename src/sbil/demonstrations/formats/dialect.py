@@ -105,17 +105,14 @@ def _valid(sample: bytes, encoding: str, cut: bool) -> bool:
 
 def _delimiter(lines: list[str]) -> str:
     """The delimiter that most lines have as often as the header; of several, the most frequent one."""
-    counts = {delimiter: [_unquoted(line).count(delimiter) for line in lines] for delimiter in DELIMITERS}
+    plain = [re.sub(r'"[^"]*"', "", line) for line in lines]  # without what is in quotes
+    counts = {delimiter: [line.count(delimiter) for line in plain] for delimiter in DELIMITERS}
 
     def fit(delimiter: str) -> tuple[float, int]:
         header = counts[delimiter][0]
         return (sum(count == header for count in counts[delimiter]) / len(lines) if header else 0.0, header)
 
     return max(DELIMITERS, key=fit)
-
-
-def _unquoted(line: str) -> str:
-    return re.sub(r'"[^"]*"', "", line)
 
 
 def _decimal(lines: list[str], delimiter: str) -> str:
