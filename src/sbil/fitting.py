@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import jax
@@ -43,67 +43,51 @@ class Diverged(UserError):
         self.trained = trained
 
 
-@dataclass(frozen=True)
+@dataclass
 class Recipe:
-    """How one policy is trained, apart from the data.
+    """How one policy is trained, apart from the data; `fit` explains the fields. What is wrong with them is refused.
 
     candidates: what to choose from; a single one is taken as it is.
-    criterion: what decides among several candidates (see `sbil.choosing`).
-    standardise: bring every column to mean 0 and standard deviation 1; None: tables are, other data are not.
     """
 
     algorithm: str  # or "auto": the candidates are of several algorithms
-    candidates: Sequence[Candidate]
-    criterion: Criterion = "log_loss"
     preset: str = "default"
-    updates: int | None = None  # that were asked for, of every candidate
+    config: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    criterion: Criterion | None = None
+    updates: int | None = None
     seed: int = 0
     thin: int = 1
     thin_offset: int = 0
     standardise: bool | None = None
+    candidates: Sequence[Candidate] = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        algorithm: str,
-        *,
-        preset: str = "default",
-        config: Any = None,
-        settings: Mapping[str, Any] | None = None,
-        criterion: Criterion | None = None,
-        updates: int | None = None,
-        seed: int = 0,
-        thin: int = 1,
-        thin_offset: int = 0,
-        standardise: bool | None = None,
-    ) -> "Recipe":
-        """The recipe that a user's settings, or Config, and numbers make; what is wrong with them is a UserError."""
-        numbers = {"seed": whole("seed", seed), "thin": whole("thin", thin, 1)}
-        numbers["thin_offset"] = whole("thin_offset", thin_offset)
-        standardise = standardise if standardise is None else flag("standardise", standardise)
-        updates = updates if updates is None else whole("updates", updates, 1)
-        if criterion not in (None, *get_args(Criterion)):
-            raise unknown("criterion", criterion, get_args(Criterion))
-        candidates = _candidates(algorithm, preset, config, settings or {}, updates)
-        if criterion and len(candidates) == 1:
+    def __post_init__(self) -> None:
+        self.seed, self.thin = whole("seed", self.seed), whole("thin", self.thin, 1)
+        self.thin_offset = whole("thin_offset", self.thin_offset)
+        if self.standardise is not None:
+            flag("standardise", self.standardise)
+        if self.updates is not None:
+            self.updates = whole("updates", self.updates, 1)
+        if self.criterion not in (None, *get_args(Criterion)):
+            raise unknown("criterion", self.criterion, get_args(Criterion))
+        self.candidates = self._candidates()
+        if self.criterion and len(self.candidates) == 1:
             raise UserError("criterion decides among several candidates; give a list of values for a setting as well.")
-        criterion = criterion or ("auto" if algorithm == AUTO else "log_loss")
-        return cls(algorithm, candidates, criterion, preset, updates, standardise=standardise, **numbers)
+        self.criterion = self.criterion or ("auto" if self.algorithm == AUTO else "log_loss")
 
-
-def _candidates(
-    algorithm: str, preset: str, config: Any, settings: Mapping[str, Any], updates: int | None
-) -> list[Candidate]:
-    require_known(algorithm)
-    if algorithm == AUTO:
-        given = [f"the setting '{name}'" for name in settings]
-        given += ["a config"] * (config is not None) + [f"the preset '{preset}'"] * (preset != "default")
-        if given:
-            raise chooses_itself(given[0])
-        return portfolio(updates=updates)
-    configs = _configs(algorithm, preset, config, settings)
-    updates = algorithms.updates_for(algorithm, preset, configs.values(), updates)
-    return [Candidate(algorithm, config, updates, name) for name, config in configs.items()]
+    def _candidates(self) -> list[Candidate]:
+        require_known(self.algorithm)
+        if self.algorithm == AUTO:
+            given = [f"the setting '{name}'" for name in self.settings]
+            given += ["a config"] * (self.config is not None)
+            given += [f"the preset '{self.preset}'"] * (self.preset != "default")
+            if given:
+                raise chooses_itself(given[0])
+            return portfolio(updates=self.updates)
+        configs = _configs(self.algorithm, self.preset, self.config, self.settings)
+        updates = algorithms.updates_for(self.algorithm, self.preset, configs.values(), self.updates)
+        return [Candidate(self.algorithm, config, updates, name) for name, config in configs.items()]
 
 
 def _configs(algorithm: str, preset: str, config: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -174,9 +158,7 @@ def fit(
         "imagined" (what the policies do in a model of the dynamics), or "auto" (imagined if that model can be trusted,
         else log_loss). Default: "log_loss"; of the algorithm "auto": "auto".
     """
-    steps: Any = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
-    chosen: Any = {"preset": preset, "config": config, "settings": settings, "criterion": criterion}
-    recipe = Recipe.of(algorithm, **chosen, updates=updates, seed=seed, **steps)
+    recipe = Recipe(algorithm, preset, config, settings, criterion, updates, seed, thin, thin_offset, standardise)
     return follow(recipe, demonstrations_of(data, columns), pad=pad)[0]
 
 
@@ -262,6 +244,7 @@ def _chosen(
     candidates = usable(recipe.candidates, dataset) if recipe.algorithm == AUTO else recipe.candidates
     if len(candidates) == 1:
         return Choice(candidates[0], {})
+    assert recipe.criterion is not None
     one_hot = demonstrations.schema.one_hot if demonstrations.schema else ()
     draw = Draw(spec, dataset, key, demonstrations.groups, one_hot, demonstrations.observation_names)
     return choose(draw, candidates, recipe.criterion, progress, checkpoint)

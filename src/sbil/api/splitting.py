@@ -1,12 +1,10 @@
 """Which part of the data is learned from, which is held out, and how a policy folder records it."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from sbil.demonstrations import Demonstrations
-from sbil.errors import UserError
-
-KINDS = {"trajectories": (int,), "held_out": (int, float), "calibrate": (bool,), "draw_seed": (int,)}
+from sbil.errors import UserError, flag, share, whole
 
 
 class Parts(NamedTuple):
@@ -17,7 +15,7 @@ class Parts(NamedTuple):
     calibration: Demonstrations | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Split:
     """Which part of the data is learned from.
 
@@ -33,20 +31,21 @@ class Split:
     draw_seed: int = 0
 
     def __post_init__(self) -> None:
+        self.trajectories, self.held_out = whole("trajectories", self.trajectories), share("held_out", self.held_out)
+        self.calibrate, self.draw_seed = flag("calibrate", self.calibrate), whole("draw_seed", self.draw_seed)
         if self.calibrate and not self.held_out:
             raise UserError("calibration needs decisions that are held out; give held_out as well, for example 0.2.")
 
     @classmethod
     def recorded(cls, facts: Any) -> "Split":
         """The split that a policy records under "data"; what cannot be its fields is refused."""
-        if "drawn" not in facts:
-            return cls()
-        content = facts["drawn"]
-        good = isinstance(content, dict) and {*content} == {*KINDS}
-        good = good and all(type(content[name]) in kinds for name, kinds in KINDS.items())
-        if not good or min(content.values()) < 0 or content["held_out"] >= 1:
-            raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
-        return cls(**content)
+        content = facts.get("drawn", asdict(cls()))
+        try:
+            if {*content} == {*asdict(cls())}:
+                return cls(**content)
+        except (TypeError, UserError):
+            pass
+        raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
 
     def parts(self, data: Demonstrations) -> Parts:
         """Divide the data."""

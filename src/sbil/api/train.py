@@ -16,7 +16,7 @@ from sbil.api.splitting import Parts, Split
 from sbil.checkpoint import Checkpoint
 from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
-from sbil.errors import UserError, flag, share, whole
+from sbil.errors import UserError, flag
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import decided, resampled
 from sbil.evaluation.imagined import imagined_or_why
@@ -130,18 +130,11 @@ def train(
     overwrite: replace that folder if it exists.
     watch: called with the share of the work that is done, and a few words.
     """
-    split = Split(
-        whole("trajectories", trajectories),
-        share("held_out", held_out),
-        flag("calibrate", calibrate),
-        whole("draw_seed", draw_seed),
-    )
+    split = Split(trajectories, held_out, calibrate, draw_seed)
     if out is not None:
-        out, overwrite = files.as_path("out", out), flag("overwrite", overwrite)
-        folder_must_be_free(Path(out), overwrite, (data, (columns or {}).get("schema")))
-    steps: Any = {"thin": thin, "thin_offset": thin_offset, "standardise": standardise}
-    chosen: Any = {"preset": preset, "config": config, "settings": settings, "criterion": criterion}
-    recipe = Recipe.of(algorithm, **chosen, updates=updates, seed=seed, **steps)
+        out, given = files.as_path("out", out), columns or {}
+        folder_must_be_free(out, flag("overwrite", overwrite), (data, given.get("schema"), given.get("exclude")))
+    recipe = Recipe(algorithm, preset, config, settings, criterion, updates, seed, thin, thin_offset, standardise)
     everything = demonstrations_of(data, columns)
     parts = split.parts(everything)
     if out is None:
@@ -165,7 +158,7 @@ def train(
 def _checkpoint(out: Path, recipe: Recipe, split: Split, training: Demonstrations) -> Checkpoint:
     """Return the checkpoint of exactly this training."""
     identity = {
-        **asdict(replace(recipe, candidates=())),
+        **{name: value for name, value in vars(recipe).items() if name not in ("config", "candidates")},
         "settings": [(one.label, one.algorithm, one.updates, settings_of(one.config)) for one in recipe.candidates],
         "drawn": asdict(split),
         "data": fingerprint(training),

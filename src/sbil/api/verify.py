@@ -21,7 +21,6 @@ from sbil.fitting import Diverged, Recipe, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.folder import pieces
 from sbil.portfolio import AUTO
-from sbil.selection import Candidate
 from sbil.text import counted
 from sbil.version import __version__
 
@@ -108,12 +107,11 @@ def _recipe(policy: Policy, name: str) -> Recipe:
         value: Any = made.get(entry)
         if type(value) is not kind or (least is not None and not least <= value <= LARGEST):
             raise UserError(f"{name} does not say how it was trained ('{entry}'), so it cannot be trained again.")
-    same = {name: made[name] for name in ("seed", "thin", "thin_offset")}
+    same = {name: made[name] for name in ("seed", "thin", "thin_offset")} | {"standardise": made["standardised"]}
     if made["algorithm"] == AUTO:
-        return Recipe.of(AUTO, **_asked(made, name), standardise=made["standardised"], **same)
+        return Recipe(AUTO, **_asked(made, name), **same)
     config = restored(made["algorithm"], made["settings"])
-    candidates = [Candidate(made["algorithm"], config, made["updates"])]
-    return Recipe(made["algorithm"], candidates, preset=made["preset"], standardise=made["standardised"], **same)
+    return Recipe(made["algorithm"], config=config, updates=made["updates"], **same)
 
 
 def _asked(made: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -74,10 +74,8 @@ def run(command: Command) -> None:
     from sbil.algorithms import parse_words
     from sbil.api.train import train
     from sbil.cli.progress import bar
-    from sbil.policy.outputs import folder_must_be_free
     from sbil.portfolio import AUTO, chooses_itself
 
-    folder_must_be_free(command.out, command.overwrite, (command.data, command.schema, command.exclude))
     with bar(1, command.algorithm) as advance:
         if command.set and command.algorithm == AUTO:
             raise chooses_itself(f"the setting '{command.set[0].partition('=')[0]}'")
