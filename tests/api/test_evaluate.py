@@ -99,7 +99,7 @@ def test_wrong_arguments_of_evaluate_are_named(wrong, words):
 def test_where_a_policy_would_go(policy, data):
     found = sbil.evaluate(policy, data)
     assert found.imagined is None
-    assert "--imagine (imagine=True)" in found.not_imagined
+    assert "imagine=True (--imagine)" in found.not_imagined
     few = sbil.evaluate(policy, data.select([0, 1]), imagine=True)
     assert "only 6 next states recorded" in few.not_imagined
     assert few.as_json()["imagined"] is None

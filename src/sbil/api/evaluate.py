@@ -2,10 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -27,8 +28,7 @@ from sbil.statistics import bootstrap
 from sbil.text import counted
 from sbil.training import stack
 
-EPISODES = 300  # that are played
-NOT_ASKED = "to see where the policy would go, give --imagine (imagine=True): it learns a model, which takes a while"
+NOT_ASKED = "to see where the policy would go, give imagine=True (--imagine): it learns a model, which takes a while"
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,35 +109,17 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
 
 
-class Playing(TypedDict, total=False):
-    """The keywords of `evaluate_live`."""
-
-    episodes: int
-    seed: int
-    sampled: bool
-
-
-class Matching(TypedDict, total=False):
-    """The keywords of `evaluate_decisions`."""
-
-    columns: Mapping[str, Any] | None
-    training: Any
-    another: Any
-    imagine: bool
+Given = Policy | str | Path  # a policy, or the path of its folder
 
 
 @overload
-def evaluate(
-    policy: Policy | str | Path, on: JaxEnvironment | HostEnvironment, **how: Unpack[Playing]
-) -> LiveReturns: ...
+def evaluate(policy: Given, on: JaxEnvironment | HostEnvironment, **how: Any) -> LiveReturns: ...
 @overload
-def evaluate(policy: Policy | str | Path, on: Demonstrations, **how: Unpack[Matching]) -> MatchedDecisions: ...
+def evaluate(policy: Given, on: Demonstrations, **how: Any) -> MatchedDecisions: ...
 @overload
-def evaluate(policy: Policy | str | Path, on: Any, **how: Any) -> Any: ...
+def evaluate(policy: Given, on: Any, **how: Any) -> Any: ...
 @overload
-def evaluate(
-    policy: Mapping[str, Policy | str | Path] | Sequence[Policy | str | Path], on: Any, **how: Any
-) -> dict[str, Any]: ...
+def evaluate(policy: Mapping[str, Given] | Sequence[Given], on: Any, **how: Any) -> dict[str, Any]: ...
 def evaluate(policy: Any, on: Any, **how: Any) -> Any:
     """Score one policy or many: play them in an environment, or compare them with recorded decisions.
 
@@ -164,15 +146,19 @@ def evaluate(policy: Any, on: Any, **how: Any) -> Any:
 
 def _must_concern(on: Any, how: Mapping[str, Any]) -> None:
     """Refuse keywords that would have no effect: some are for playing, others for recorded decisions."""
-    live, matching = Playing.__annotations__, Matching.__annotations__
+    live, matching = _keywords(evaluate_live), _keywords(evaluate_decisions)
     own, there = (live, "an environment") if is_environment(on) else (matching, "recorded decisions")
-    for name in how.keys() - own.keys():
-        if name in {**live, **matching}:
+    for name in how.keys() - own:
+        if name in live | matching:
             raise UserError(f"{name} has no effect with {there}; leave it out.")
         raise unknown("keyword of evaluate", name, own)
 
 
-def _named(policies: Sequence[Policy | str | Path]) -> dict[str, Policy]:
+def _keywords(function: Callable[..., Any]) -> set[str]:
+    return {each.name for each in signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY}
+
+
+def _named(policies: Sequence[Given]) -> dict[str, Policy]:
     """The policies by the names of their algorithms, numbered where several have one name."""
     found: dict[str, Policy] = {}
     for given in policies:
@@ -195,7 +181,7 @@ def evaluate_live(
     policy: Policy,
     environment: str | JaxEnvironment | HostEnvironment,
     *,
-    episodes: int = EPISODES,
+    episodes: int = 300,
     seed: int = 0,
     sampled: bool = False,
 ) -> LiveReturns:

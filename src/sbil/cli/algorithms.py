@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from sbil.algorithms import Entry
 
 EXAMPLES = ("sbil algorithms", "sbil algorithms edm")
+LEGEND = """\
+auto: needs pairs; trains several of these, with several settings and networks, and keeps one policy
+
+pairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes. \
+one-hot pairs: pairs whose states are numbered.
+next: sbil algorithms NAME for its settings and their defaults"""
+PORTFOLIO = """\
+auto: trains {networks} networks with each of these methods, and keeps one policy
+  {methods}
+Each policy acts in a model of the dynamics that is learned from the same demonstrations. The policy that
+stays nearest to the demonstrated states is kept. Without a model that can be trusted, the method with the
+smallest held-out log-loss in cross-validation is trained on everything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,43 +40,30 @@ def run(command: Command) -> None:
     from sbil.portfolio import AUTO, require_known
 
     require_known(command.name or AUTO)
-    if command.name == AUTO:
-        show_auto(command)
-        return
-    entries = {command.name: algorithms.get(command.name)} if command.name else algorithms.ALGORITHMS
-    found = {name: as_json(entry) for name, entry in entries.items()}
+    entries = {name: entry for name, entry in algorithms.ALGORITHMS.items() if command.name in (None, name)}
+    found = (
+        {AUTO: auto_as_json()} if command.name == AUTO else {name: as_json(entry) for name, entry in entries.items()}
+    )
     if command.json:
         print(json.dumps(found))
-        return
-    for name, described in found.items():
-        show(name, described)
-        if command.name:
-            show_settings(described)
-        else:
+    elif command.name == AUTO:
+        print(PORTFOLIO.format(networks=found[AUTO]["networks"], methods="\n  ".join(found[AUTO]["methods"])))
+    elif command.name:
+        show(command.name, found[command.name])
+        show_settings(found[command.name])
+    else:
+        for name, described in found.items():
+            show(name, described)
             print("  defaults: " + written({one["name"]: one["default"] for one in described["settings"]}))
-    if not command.name:
-        print("auto: needs pairs; trains several of these, with several settings and networks, and keeps one policy")
-        print(
-            "\npairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes."
-            " one-hot pairs: pairs whose states are numbered."
-        )
-        print("next: sbil algorithms NAME for its settings and their defaults")
+        print(LEGEND)
 
 
-def show_auto(command: Command) -> None:
-    """What `auto` trains."""
+def auto_as_json() -> dict[str, Any]:
+    """What `auto` trains, as plain values."""
     from sbil.portfolio import NETWORKS, portfolio
-    from sbil.text import counted
 
-    names = list(dict.fromkeys(candidate.name for candidate in portfolio()))
-    if command.json:
-        print(json.dumps({"auto": {"needs": "pairs", "methods": names, "networks": NETWORKS}}))
-        return
-    print(f"auto: trains {counted(NETWORKS, 'network')} with each of these methods, and keeps one policy")
-    print("\n".join(f"  {name}" for name in names))
-    print("Each policy acts in a model of the dynamics that is learned from the same demonstrations. The policy that")
-    print("stays nearest to the demonstrated states is kept. Without a model that can be trusted, the method with the")
-    print("smallest held-out log-loss in cross-validation is trained on everything.")
+    methods = dict.fromkeys(candidate.name for candidate in portfolio())
+    return {"needs": "pairs", "methods": list(methods), "networks": NETWORKS}
 
 
 def as_json(entry: "Entry") -> dict[str, Any]:

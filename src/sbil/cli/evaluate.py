@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from sbil.cli.columns import ColumnOptions, tell
-from sbil.cli.options import Folder, Printed, call
+from sbil.cli.options import Folder, Printed, call, must_not_be_given
+from sbil.errors import UserError
 
 if TYPE_CHECKING:
     from sbil.api.evaluate import MatchedDecisions
@@ -46,14 +47,19 @@ class Command(ColumnOptions, Printed):
 
 def run(command: Command) -> None:
     """Score and print."""
-    must_fit_together(command)
-    from sbil.api.evaluate import EPISODES, evaluate_decisions, evaluate_live
+    if (command.env is None) == (command.data is None):
+        raise UserError("give --env NAME to play, or --data FILE to compare with recorded decisions (one of them).")
+    if command.data:
+        must_not_be_given(command, ("episodes", "seed", "sampled"), "has no effect with --data")
+    else:
+        columns = (field.name for field in fields(ColumnOptions))
+        must_not_be_given(command, ("training", "another", "imagine", *columns), "has no effect with --env")
+    from sbil.api.evaluate import evaluate_decisions, evaluate_live
     from sbil.policy import Policy
 
     policy = Policy.load(command.policy)
     if command.env:
-        episodes, seed = EPISODES if command.episodes is None else command.episodes, command.seed or 0
-        live = evaluate_live(policy, command.env, episodes=episodes, seed=seed, sampled=command.sampled)
+        live = call(evaluate_live, command, policy=policy, environment=command.env)
         print(json.dumps(live.as_json()) if command.json else live)
         return
     result = call(evaluate_decisions, command, policy=policy)
@@ -61,22 +67,6 @@ def run(command: Command) -> None:
         print(json.dumps(result.as_json()))
     else:
         show(result, command.training is not None)
-
-
-def must_fit_together(command: Command) -> None:
-    """Refuse options that would have no effect: some are for playing, others for recorded decisions."""
-    from sbil.errors import UserError
-
-    if (command.env is None) == (command.data is None):
-        raise UserError("give --env NAME to play, or --data FILE to compare with recorded decisions (one of them).")
-    matching = ["training", "another", *(field.name for field in fields(ColumnOptions))]
-    names = ["episodes", "seed"] if command.data else matching
-    idle = [name for name in names if getattr(command, name) not in (None, ())]
-    flags = ["sampled"] if command.data else ["imagine"]
-    idle += [name for name in flags if getattr(command, name)]
-    if idle:
-        option, here = f"--{idle[0].replace('_', '-')}", "--data" if command.data else "--env"
-        raise UserError(f"{option} has no effect with {here}; leave it out.")
 
 
 def show(result: "MatchedDecisions", trained: bool) -> None:

@@ -1,12 +1,14 @@
 """What several commands share: options, and the way from options to keywords of the library."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
+
+from sbil.errors import UserError
 
 Result = TypeVar("Result")
 
@@ -30,8 +32,19 @@ class Written(Printed):
 
 
 def call(function: Callable[..., Result], command: Any, **more: Any) -> Result:
-    """Call a library function with the options of a command that have the names of its keywords, and with more."""
+    """Call a library function with the options of a command that have the names of its keywords, and with more.
+
+    An option that was not given (None) has the default of the library.
+    """
     names = signature(function).parameters.keys() - more.keys()
     if "columns" in names:
         more["columns"] = command.columns()
-    return function(**{name: value for name, value in vars(command).items() if name in names}, **more)
+    given = {name: value for name, value in vars(command).items() if name in names and value is not None}
+    return function(**given, **more)
+
+
+def must_not_be_given(command: Any, names: Iterable[str], why: str) -> None:
+    """Refuse options that would have no effect; `why` says so."""
+    for name in names:
+        if getattr(command, name) != type(command).__dataclass_fields__[name].default:
+            raise UserError(f"--{name.replace('_', '-')} {why}; leave it out.")

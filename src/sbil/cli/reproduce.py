@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from sbil.cli.options import must_not_be_given
 from sbil.errors import UserError, unknown
 
 if TYPE_CHECKING:
-    from sbil.clinical.datasets import Known
     from sbil.experiments import Experiment, Result
     from sbil.experiments.run import Execute
     from sbil.reports.reproduce import Compared, Reproduced
@@ -99,9 +99,17 @@ def datasets_of(command: Command) -> "list[Compared]":
     from sbil.reports.reproduce import Compared
 
     known = [datasets.get(name) for name in split(command.env or "") if name in datasets.known()]
+    needy = [one for one in known if one.source]
     if environments_of(command) == []:
-        only_environments(command, known)
-    check_source(command, known)
+        names = ["protocol", "quick", "demonstrators", "thin", "unlabelled", "seeds"]
+        names += ["sizes", "episodes"] * (needy == known)
+        must_not_be_given(command, names, f"is about environments that are played, not about {command.env}")
+    if command.source and known and not needy:
+        raise UserError(f"{command.env} comes with its package and needs no --source; leave it out.")
+    kinds = dict.fromkeys(one.source for one in needy)
+    if command.source and len(kinds) > 1:
+        both = " or of ".join(kinds)
+        raise UserError(f"--source is of {both}, not of both; run one after the other, with the same --out.")
     methods = split(command.algorithms) if command.algorithms else None
     splits = 10 if command.draws is None else command.draws
     found = []
@@ -125,28 +133,6 @@ def split(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def check_source(command: Command, known: "Sequence[Known]") -> None:
-    """Refuse a --source that is of no dataset, or of one kind only of those asked for."""
-    kinds = dict.fromkeys(one.source for one in known if one.source)
-    if command.source and known and not kinds:
-        raise UserError(f"{command.env} comes with its package and needs no --source; leave it out.")
-    if command.source and len(kinds) > 1:
-        raise UserError(
-            f"--source is of {' or of '.join(kinds)}, not of both; run one after the other, with the same --out."
-        )
-
-
-def only_environments(command: Command, known: "Sequence[Known]") -> None:
-    """Refuse options that have no effect on clinical data."""
-    plain = Command(command.out)
-    names = ["protocol", "quick", "demonstrators", "thin", "unlabelled", "seeds"]
-    if all(one.source for one in known):
-        names += ["sizes", "episodes"]
-    for name in names:
-        if getattr(command, name) != getattr(plain, name):
-            raise UserError(f"--{name} is about environments that are played, not about {command.env}; leave it out.")
-
-
 def recorded(command: Command) -> int | None:
     """How many episodes of a process are asked for, to learn from."""
     sizes = whole_numbers("--sizes", command.sizes) if command.sizes else ()
@@ -165,7 +151,7 @@ def experiments(command: Command) -> "list[Experiment]":
     found = {experiment.environment for experiment in paper.protocol(command.protocol)}
     for name in environments or ():
         if name not in found:
-            raise unknown("environment", name, [*sorted(found), *datasets.known()])
+            raise unknown("environment", name, [*found, *datasets.known()])
     images = command.executor != "local" or has_gpu()
     if environments is None and not (images or command.quick):
         left_out = ", ".join(paper.NEEDS_A_GPU)
