@@ -29,8 +29,6 @@ SIZES = (1, 3, 7, 10, 15)
 TRAJECTORIES = 200  # the most that any environment collects for an experiment
 HELD_OUT = 50  # trajectories that a run has not seen, by which its decisions are judged
 
-Sources = dict[tuple[str, str, str, int], tuple[Demonstrations, int]]  # the demonstrations, and where they begin
-
 
 @dataclass(frozen=True)
 class EnvironmentTask(Task):
@@ -137,63 +135,55 @@ def demonstrations_for(environment: str, demonstrator: str, mode: str, seed: int
 
 def data_of(runs: Sequence[Run]) -> tuple[Spec, Dataset]:
     """Return what all runs learn from: one pool of the demonstrations of every demonstrator among them."""
-    pool, sources = pooled(runs)
+    sources, orders = drawn_by(runs)
+    trajectories = tuple(trajectory for each in sources for trajectory in each.trajectories)
+    pool = Demonstrations(trajectories, sources[0].action_names, stack=sources[0].stack)
     cells = [cell for cell, _, _ in runs]
     thin = [played(cell).thin for cell in cells]
     largest = max(*SIZES, *(cell.size for cell in cells))
     draws, others = [], []
-    for cell, draw, _ in runs:
-        drawn = trajectories_of(sources, cell, draw)
-        draws.append(drawn[: cell.size])
-        others.append(drawn[0 if cell.task.every_state else cell.size :])
+    for cell, order in zip(cells, orders, strict=True):
+        seen = order[: cell.size + cell.task.unlabelled]
+        draws.append(seen[: cell.size])
+        others.append(seen[0 if cell.task.every_state else cell.size :])
     return spec_of(pool), make_dataset(
         pool,
         draws,
         thin=thin,
         unlabelled=others,
         thin_unlabelled=[1 if cell.task.every_state else k for cell, k in zip(cells, thin, strict=True)],
-        capacity=max(capacity_for(collected, largest, min(thin)) for collected, _ in sources.values()),
+        capacity=max(capacity_for(each, largest, min(thin)) for each in sources),
     )
 
 
-def pooled(runs: Sequence[Run]) -> tuple[Demonstrations, Sources]:
-    """Return the demonstrations of all demonstrators of the runs in one, and where those of each begin."""
-    names = dict.fromkeys(source_of(cell) for cell, _, _ in runs)
-    collected = [demonstrations_for(*name) for name in names]
-    begin = np.cumsum([0, *map(len, collected[:-1])]).tolist()
-    together = Demonstrations(
-        tuple(trajectory for demonstrations in collected for trajectory in demonstrations.trajectories),
-        collected[0].action_names,
-        stack=collected[0].stack,
-    )
-    return together, dict(zip(names, zip(collected, begin, strict=True), strict=True))
+def drawn_by(runs: Sequence[Run]) -> tuple[list[Demonstrations], list[np.ndarray]]:
+    """Return the demonstrations of every demonstrator of the runs, and in which order each run draws trajectories.
 
-
-def source_of(cell: Cell) -> tuple[str, str, str, int]:
-    """Whose demonstrations a cell learns from."""
-    task = played(cell)
-    return task.environment, task.demonstrator, task.mode, task.seed
-
-
-def trajectories_of(sources: Sources, cell: Cell, draw: int, beyond: bool = False) -> np.ndarray:
-    """Return the trajectories of the pool that a run looks at; with `beyond`, the last `HELD_OUT` of the others."""
-    collected, begin = sources[source_of(cell)]
-    order = collected.draw(len(collected), seed=draw + 1000 * cell.task.seed)
-    seen = cell.size + cell.task.unlabelled
-    return begin + (order[max(seen, len(order) - HELD_OUT) :] if beyond else order[:seen])
+    Trajectories are numbered through all demonstrations; a run draws those of its own demonstrator.
+    """
+    tasks = [played(cell) for cell, _, _ in runs]
+    names = [(task.environment, task.demonstrator, task.mode, task.seed) for task in tasks]
+    sources = {name: demonstrations_for(*name) for name in dict.fromkeys(names)}
+    begin = dict(zip(sources, np.cumsum([0, *map(len, sources.values())]), strict=False))
+    orders = []
+    for name, (cell, draw, _) in zip(names, runs, strict=True):
+        collected = sources[name]
+        orders.append(begin[name] + collected.draw(len(collected), seed=draw + 1000 * cell.task.seed))
+    return list(sources.values()), orders
 
 
 def unseen(runs: Sequence[Run], dataset: Dataset) -> Rows | None:
-    """Return every step of trajectories that each run has not seen; a run may have seen all. None for images."""
+    """Return every step of the last `HELD_OUT` trajectories that a run has not seen, if any. None for images."""
     if dataset.pool.images:
         return None
-    pool, sources = pooled(runs)
-    steps = [np.arange(end - length, end) for end, length in zip(np.cumsum(pool.lengths), pool.lengths, strict=True)]
-    found = {}
-    for cell, draw in dict.fromkeys((cell, draw) for cell, draw, _ in runs):
-        others = trajectories_of(sources, cell, draw, beyond=True)
-        found[cell, draw] = np.concatenate([np.array([], int), *(steps[trajectory] for trajectory in others)])
-    return padded([found[cell, draw] for cell, draw, _ in runs])
+    sources, orders = drawn_by(runs)
+    ends = np.cumsum(np.concatenate([each.lengths for each in sources]))
+    steps = np.split(np.arange(ends[-1]), ends[:-1])
+    found = []
+    for (cell, _, _), order in zip(runs, orders, strict=True):
+        others = order[max(cell.size + cell.task.unlabelled, len(order) - HELD_OUT) :]
+        found.append(np.concatenate([np.array([], int), *(steps[trajectory] for trajectory in others)]))
+    return padded(found)
 
 
 def mismatch(networks: Any, rows: Rows | None, members: np.ndarray, pool: Pool) -> dict[str, np.ndarray]:

@@ -11,17 +11,11 @@ import polars as pl
 
 from sbil.errors import UserError
 from sbil.experiments.methods import Method
-from sbil.experiments.task import Cell, Task
+from sbil.experiments.task import NUMBERS, Cell, Task
 
 DIAGNOSTIC = "metric_"  # the columns of training diagnostics start with this
 SECONDS = ("selection", "training", "evaluation")
-CELL_COLUMNS: dict[str, Any] = {  # those of the task come first
-    "method": pl.String,
-    "size": pl.Int32,
-    "draws": pl.Int32,
-    "initialisations": pl.Int32,
-    "updates": pl.Int32,
-}
+CELL_COLUMNS: dict[str, Any] = {"method": pl.String, **dict.fromkeys(NUMBERS, pl.Int32)}  # after those of the task
 RUN_COLUMNS: dict[str, Any] = {
     "fingerprint": pl.String,  # of the cell
     "draw": pl.Int32,
@@ -98,7 +92,7 @@ class Result:
         values: dict[str, Any] = {
             **cell.task.as_row(),
             "method": str(cell.method),
-            **{name: getattr(cell, name) for name in ("size", "draws", "initialisations", "updates")},
+            **cell.numbers,
             "fingerprint": self.fingerprint,
             "random_return": low,
             "demonstrator_return": high,
@@ -162,8 +156,7 @@ def _cell(row: dict[str, Any]) -> Cell:
     """The cell that a row belongs to."""
     for kind in Task.__subclasses__():
         if row.get(next(iter(kind.columns()))) is not None:
-            sizes = {name: row[name] for name in CELL_COLUMNS if name != "method"}
-            return Cell(kind.from_row(row), Method.parse(row["method"]), **sizes)
+            return Cell(kind.from_row(row), Method.parse(row["method"]), **{name: row[name] for name in NUMBERS})
     raise UserError("not a file of results: it does not say what was run.")
 
 

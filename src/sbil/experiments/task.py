@@ -23,6 +23,7 @@ from sbil.errors import whole
 from sbil.experiments.methods import Method
 from sbil.version import MADE_BY
 
+NUMBERS = ("size", "draws", "initialisations", "updates")  # of a cell
 KINDS: dict[Any, Any] = {str: pl.String, int: pl.Int32, float: pl.Float64, bool: pl.Boolean}
 
 
@@ -154,6 +155,11 @@ class Cell:
         return {} if self.task.baseline(self.method) else self.method.candidates
 
     @property
+    def numbers(self) -> dict[str, int]:
+        """Its numbers, by name."""
+        return {name: getattr(self, name) for name in NUMBERS}
+
+    @property
     def fingerprint(self) -> str:
         """A name that changes with everything that was asked for; what cannot be run is refused here.
 
@@ -161,8 +167,7 @@ class Cell:
         measured, and results of several machines may lie in one folder.
         """
         surroundings = self.task.surroundings(self)
-        own = {name: getattr(self, name) for name in ("size", "draws", "initialisations", "updates")}
-        asked = {**self.task.asked, "method": asdict(self.method), **own}
+        asked = {**self.task.asked, "method": asdict(self.method), **self.numbers}
         settings = [settings_of(config) for config in self.candidates.values()]
         return mark([MADE_BY, asked, settings, *surroundings])
 
