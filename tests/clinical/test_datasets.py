@@ -42,7 +42,8 @@ def hospital(tmp_path_factory):
 def opened(tmp_path):
     def open_it(name, *source, **options):
         asked = datasets.Asked(tmp_path / "data", source, name == MIMIC, **options)
-        return datasets.get(name).open(asked).task
+        task, _ = datasets.get(name).open(asked)
+        return task
 
     return open_it
 

@@ -323,7 +323,8 @@ def test_stopped_between_the_files_of_an_extraction(hospital, tmp_path, monkeypa
         with pytest.raises(KeyboardInterrupt):
             datasets.get("MIMIC-III-4a").open(asked)
     assert not (tmp_path / "MIMIC-III-4a.parquet").exists()
-    assert len(datasets.get("MIMIC-III-4a").open(asked).task.demonstrations) == 13
+    task, _ = datasets.get("MIMIC-III-4a").open(asked)
+    assert len(task.demonstrations) == 13
 
 
 # The real data, where they are.

@@ -1,7 +1,5 @@
 """A cohort on the disk: a table of decisions, what its columns mean, and who was left out."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Counts in print. Those from 1 to 9 could point at single patients, so they are hidden, also from subtraction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

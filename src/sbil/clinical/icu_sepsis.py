@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
 from sbil import demonstrators
 from sbil.demonstrations import Demonstrations, Trajectory
@@ -144,10 +144,6 @@ class Treated(NamedTuple):
     before: Int[Array, ""]
 
 
-def _admitted(key: PRNGKeyArray) -> Treated:
-    return Treated(ICU_SEPSIS.reset(key), jnp.int32(0))
-
-
 def _treat(treated: Treated, action: Int[Array, ""]) -> tuple[Treated, Float[Array, ""], Bool[Array, ""]]:
     patient, reward, terminal = ICU_SEPSIS.step(treated.patient, action)
     return Treated(patient, action.astype(jnp.int32) + 1), reward, terminal
@@ -156,7 +152,7 @@ def _treat(treated: Treated, action: Int[Array, ""]) -> tuple[Treated, Float[Arr
 # ICU-Sepsis seen by one who knows nothing but the last action.
 HABIT = replace(
     ICU_SEPSIS,
-    reset=_admitted,
+    reset=lambda key: Treated(ICU_SEPSIS.reset(key), jnp.int32(0)),
     observe=lambda treated: jax.nn.one_hot(treated.before, ACTIONS + 1),
     step=_treat,
 )

@@ -12,8 +12,6 @@ series is charted, its value is the normal one of that file, a constant, and its
 another, and a split of the table into training and held-out stays is clean.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -47,14 +47,8 @@ def _number(name: str) -> int | None:
 def _among(folder: Path) -> list[Path]:
     """The records in a folder."""
     with named(folder):
-        return [
-            path
-            for path in sorted(folder.iterdir())
-            if _number(path.name) is not None
-            and not path.is_symlink()
-            and path.is_file()
-            and path.stat().st_size <= LARGEST_RECORD
-        ]
+        plain = [path for path in sorted(folder.iterdir()) if not path.is_symlink() and path.is_file()]
+        return [path for path in plain if _number(path.name) is not None and path.stat().st_size <= LARGEST_RECORD]
 
 
 def _in_folder(folder: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:

@@ -1,7 +1,5 @@
 """Two baselines that learn nothing about states: the most frequent action, and the previous action."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +25,7 @@ class Baselines:
     following: np.ndarray  # [actions before, actions]
 
     @classmethod
-    def from_demonstrations(cls, demonstrations: Demonstrations) -> Baselines:
+    def from_demonstrations(cls, demonstrations: Demonstrations) -> "Baselines":
         """Count the actions of demonstrations."""
         count = len(demonstrations.action_names)
         steps = demonstrations.decisions()
@@ -57,7 +55,7 @@ class Baselines:
         }
 
     @classmethod
-    def from_json(cls, content: Any) -> Baselines:
+    def from_json(cls, content: Any) -> "Baselines":
         """Read the counts from plain values, and check them."""
         try:
             first, following = (np.array(content[key]) for key in ("first", "following"))

@@ -93,7 +93,9 @@ def make_film(
         for i, (player, episode) in enumerate(zip(players, episodes, strict=True), len(players)):
             pictures = _pictures(environment, seed, episode, cut, phase(i, f"{player.name} is filmed"))
             panels.append(Panel(player, episode, pictures))
-    footer = _lines(f"{environment.name}, seed {seed}", str(cut), sum(panel.pictures[0].width for panel in panels))
+    what, width = f"{environment.name}, seed {seed}", sum(panel.pictures[0].width for panel in panels)
+    line = f"{what}: {cut}"
+    footer = [line] if _font(PLAIN, SMALL).getlength(line) <= width else [what, str(cut)]
     content = _gif(panels, cut, footer, phase(2 * len(players), "drawing"))
     return Film(content, environment.name, seed, list(players), episodes, cut)
 
@@ -183,12 +185,6 @@ def _frame(panels: Sequence[Panel], index: int, cut: Cut, footer: Sequence[str])
         place = MARGIN, height - line * FOOTER + 3
         _write(draw, place, words, frame.width - 2 * MARGIN, _font(PLAIN, SMALL), QUIET)
     return frame
-
-
-def _lines(first: str, second: str, width: int) -> tuple[str, ...]:
-    """Both texts on one line if they fit, else on two."""
-    both = f"{first}: {second}"
-    return (both,) if _font(PLAIN, SMALL).getlength(both) <= width else (first, second)
 
 
 def _write(

@@ -44,11 +44,7 @@ class Asked(NamedTuple):
     progress: Progress = silently
 
 
-class Opened(NamedTuple):
-    """A dataset that was read."""
-
-    task: TableTask
-    account: str = ""  # who was left out, if that was found out now
+Opened = tuple[TableTask, str]  # a dataset that was read; who was left out, if that was found out now
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class Extracted:
         found = demonstrations.read(table, schema=table.with_suffix(".schema.json"))
         edition = _flow(table).get("edition", "v1.4")
         title = self.title + MARKS.get(edition, f", {edition}")
-        return Opened(TableTask.of(self.name, found, title=title, notes=(f"{found.steps:,} decisions.",)), account)
+        return TableTask.of(self.name, found, title=title, notes=(f"{found.steps:,} decisions.",)), account
 
     def _must_be_ours(self, table: Path, source: Sequence[Path]) -> None:
         """Refuse a table that another sbil made, or this one with other rules, or from other files."""

@@ -14,7 +14,7 @@ def _open(asked: Asked) -> Opened:
     process = icu_sepsis.process(asked.episodes or EPISODES)
     found = icu_sepsis.record(asked.trajectories or TRAJECTORIES)
     drawn = f"{len(found):,} episodes ({found.steps:,} decisions) drawn from the clinicians' policy."
-    return Opened(TableTask.of(NAME, found, standardise=False, process=process, notes=(drawn,)))
+    return TableTask.of(NAME, found, standardise=False, process=process, notes=(drawn,)), ""
 
 
 REFERENCES = (icu_sepsis.CLINICIANS, icu_sepsis.UNIFORM)

@@ -1,7 +1,5 @@
 """DuckDB with limits: it sees two folders only, its memory is bounded, and it uses no network."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -74,7 +72,7 @@ class Database:
         for name in RULES:
             self._load_rule(name)
 
-    def __enter__(self) -> Database:
+    def __enter__(self) -> "Database":
         return self
 
     def __exit__(self, *_: object) -> None:

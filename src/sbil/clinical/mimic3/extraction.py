@@ -3,8 +3,6 @@
 The rules are tables and queries in `rules/`; this file runs them in order, counts, and writes the result.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections import Counter, defaultdict

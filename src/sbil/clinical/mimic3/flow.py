@@ -1,7 +1,5 @@
 """Who and what was left out at each step. Small counts are not printed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The official files of MIMIC-III in a folder, and our rules for them."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib

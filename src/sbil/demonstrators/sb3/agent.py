@@ -65,12 +65,13 @@ def import_agent(
     """
     content = _content(Path(path))
     with named(path, DAMAGED):
-        agent = _agent(content)
+        network, algorithm = _agent(content)
+    inputs, actions = len(network.layers[0].weight), len(network.output.bias)
     standardisation, provenance = None, {}
     if vecnormalize is not None:
         statistics = _content(Path(vecnormalize))
         with named(vecnormalize, DAMAGED):
-            standardisation, clip = _standardisation(statistics, agent.inputs)
+            standardisation, clip = _standardisation(statistics, inputs)
         provenance = {
             "vecnormalize": Path(vecnormalize).name,
             "vecnormalize_sha256": hashlib.sha256(statistics).hexdigest(),
@@ -78,41 +79,28 @@ def import_agent(
         }
     task = environments.get(environment) if environment else None
     if action_names is None:
-        action_names = task.action_names if task else tuple(f"action_{i}" for i in range(agent.actions))
-    if len(action_names) != agent.actions:
-        raise UserError(f"{path}: the agent has {agent.actions} actions. Got {len(action_names)} action names.")
-    if task and task.spec != ((agent.inputs,), agent.actions):
+        action_names = task.action_names if task else tuple(f"action_{i}" for i in range(actions))
+    if len(action_names) != actions:
+        raise UserError(f"{path}: the agent has {actions} actions. Got {len(action_names)} action names.")
+    if task and task.spec != ((inputs,), actions):
         raise UserError(
-            f"{path}: the agent sees {agent.inputs} numbers and has {agent.actions} actions, which does not fit "
+            f"{path}: the agent sees {inputs} numbers and has {actions} actions, which does not fit "
             f"{task.name}; give the environment it was trained in."
         )
     return Policy(
-        agent.network,
-        task.observation_names if task else tuple(f"observation_{i}" for i in range(agent.inputs)),
+        network,
+        task.observation_names if task else tuple(f"observation_{i}" for i in range(inputs)),
         tuple(action_names),
         standardisation=standardisation,
         provenance={
             **({"environment": task.name} if task else {}),
-            "algorithm": agent.algorithm,
+            "algorithm": algorithm,
             "trained_by": "Stable-Baselines3",
             "file": Path(path).name,
             "sha256": hashlib.sha256(content).hexdigest(),
             **provenance,
         },
     )
-
-
-class _Agent(NamedTuple):
-    network: MLP
-    algorithm: str
-
-    @property
-    def inputs(self) -> int:
-        return int(self.network.layers[0].weight.shape[0])
-
-    @property
-    def actions(self) -> int:
-        return int(self.network.output.bias.shape[0])
 
 
 def _content(path: Path) -> bytes:
@@ -124,7 +112,8 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def _agent(content: bytes) -> _Agent:
+def _agent(content: bytes) -> tuple[MLP, str]:
+    """(the network that acts, the algorithm that trained it)."""
     archive = Archive(content, "the file")
     described = json.loads(archive["data"])
     if not isinstance(described, dict):
@@ -144,7 +133,7 @@ def _agent(content: bytes) -> _Agent:
     if network.layers[0].weight.shape[0] != inputs:
         raise UserError(f"it sees {inputs} numbers, its network reads {network.layers[0].weight.shape[0]}.")
     algorithm = "dqn" if kind.output is None else "ppo" if "clip_range" in described else "a2c"
-    return _Agent(network, algorithm)
+    return network, algorithm
 
 
 def _serialized(entry: Any) -> Any:
@@ -226,9 +215,8 @@ def _standardisation(content: bytes, inputs: int) -> tuple[Standardisation | Non
         raise UserError("the statistics have no mean and variance of the observations (or many, of a dictionary).")
     mean, variance = (numpy_array(moments.state.get(name), f"'{name}' of the statistics") for name in ("mean", "var"))
     if mean.shape != (inputs,) or variance.shape != (inputs,) or not (variance >= 0).all():
-        raise UserError(
-            f"the statistics are of {len(mean)} numbers, the agent sees {inputs}; give those it was trained with."
-        )
+        seen = f"the statistics are of {len(mean)} numbers, the agent sees {inputs}"
+        raise UserError(f"{seen}; give those it was trained with.")
     return Standardisation(mean.astype(np.float32), np.sqrt(variance + epsilon).astype(np.float32)), clip
 
 

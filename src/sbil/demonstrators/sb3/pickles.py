@@ -85,12 +85,6 @@ class _Machine:
     def push(self, value: Any) -> None:
         self.stack.append(value)
 
-    def make(self, what: Any, arguments: Any) -> None:
-        self.stack.append(Made(what, arguments))
-
-    def make_named(self, what: Any, arguments: Any, named: Any) -> None:
-        self.stack.append(Made(what, (arguments, named)))
-
     def build(self, state: Any) -> None:
         if not isinstance(self.stack[-1], Made):
             raise ValueError("only what was made has a state")
@@ -115,7 +109,7 @@ INSTRUCTIONS: dict[str, Instruction] = {
     **dict.fromkeys(("TUPLE", "FROZENSET"), lambda m, _: m.push(tuple(m.since_mark()))),
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda m, _: m.push([])),
     **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda m, _: _append(m.since_mark(), m.stack[-1])),
-    **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda m, _: m.make(*m.take(2))),
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda m, _: m.push(Made(*m.take(2)))),
     **dict.fromkeys(("BINPUT", "LONG_BINPUT"), lambda m, place: m.memoize(place)),
     **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda m, place: m.push(m.memo[place])),
     "MEMOIZE": lambda m, _: m.memoize(len(m.memo)),
@@ -128,7 +122,7 @@ INSTRUCTIONS: dict[str, Instruction] = {
     "SETITEMS": lambda m, _: _set(m.since_mark(), m.stack[-1]),
     "GLOBAL": lambda m, words: m.push(_name(*words.split(" "))),
     "STACK_GLOBAL": lambda m, _: m.push(_name(*m.take(2))),
-    "NEWOBJ_EX": lambda m, _: m.make_named(*m.take(3)),
+    "NEWOBJ_EX": lambda m, _: m.push(Made(m.stack.pop(-3), tuple(m.take(2)))),
     "BUILD": lambda m, _: m.build(m.stack.pop()),
     "BINPERSID": lambda m, _: m.push(Stored(m.stack.pop())),
 }

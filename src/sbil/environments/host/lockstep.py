@@ -39,11 +39,8 @@ def make(name: str, spec: str | None = None) -> Any:
             return gymnasium.make(what, disable_env_checker=True)
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         reason = " ".join(str(error).split())
-        ours = "box2d" in reason.lower()
-        raise UserError(
-            f"{name} needs a package that is not installed"
-            + ('; install it with: pip install "sbil[envs]"' if ours else f" ({reason}).")
-        ) from None
+        how = '; install it with: pip install "sbil[envs]"' if "box2d" in reason.lower() else f" ({reason})."
+        raise UserError(f"{name} needs a package that is not installed{how}") from None
 
 
 def check(name: str, spec: str | None = None) -> None:
@@ -80,7 +77,9 @@ def play(
     """
     first = [s.environment.reset(seed=int(seed))[0] for s, seed in zip(steppers, seeds, strict=True)]
     observations = np.array(first, np.float32)
-    _check(layers, observations)
+    inputs = len(layers[0][0])
+    if observations.shape[1:] != (inputs,):
+        raise UserError(f"the policy sees {inputs} numbers; the environment shows {observations.shape[1:]}.")
     choose = _greedy if greedy else _Sampled(seeds)
     seen, done = [[row.copy()] for row in observations], [list[int]() for _ in first]
     totals, terminal = [0.0] * len(first), [False] * len(first)
@@ -107,15 +106,7 @@ def play(
     return np.array(totals, np.float64), recorded
 
 
-def _check(layers: Layers, observations: np.ndarray) -> None:
-    if observations.ndim != 2 or observations.shape[1] != layers[0][0].shape[0]:
-        raise UserError(
-            f"the policy sees {layers[0][0].shape[0]} numbers; the environment shows {observations.shape[1:]}."
-        )
-
-
 def _greedy(logits: np.ndarray, alive: np.ndarray, time: int) -> list[int]:
-    """Return the most probable actions."""
     return logits.argmax(axis=1).tolist()
 
 

@@ -77,7 +77,6 @@ class Worker:
             raise EOFError from None
 
     def alive(self) -> bool:
-        """Whether the process still runs."""
         return self._process.poll() is None
 
     def kill(self) -> None:
