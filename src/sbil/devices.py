@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import jax
@@ -23,15 +22,9 @@ def prepare() -> None:
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
-@cache
-def mesh(count: int) -> Mesh:
-    """Return a mesh of the first `count` local devices, with one axis called "runs"."""
-    return Mesh(np.array(jax.local_devices()[:count]), ("runs",))
-
-
 def over_runs(runs: int) -> Mesh:
-    """Return the devices that `runs` runs are spread over: all, or one per run if there are fewer runs."""
-    return mesh(min(runs, jax.local_device_count()))
+    """Return the devices that `runs` runs are spread over, as a mesh: all, or one per run if there are fewer runs."""
+    return Mesh(np.array(jax.local_devices()[:runs]), ("runs",))
 
 
 def count() -> int:

@@ -255,7 +255,7 @@ def test_other_trainings_are_repeated_too(words, table, tmp_path, capsys):
     [
         ({"seed": "one"}, "does not say how it was trained ('seed')"),
         ({"seed": True}, "('seed')"),
-        ({"thin": 0}, "('thin')"),
+        ({"thin": 0}, "thin must be a whole number from 1. Got 0."),
         ({"thin": 10**30}, "('thin')"),
         ({"updates": 10**18}, "('updates')"),
         ({"standardised": 7}, "('standardised')"),

@@ -31,7 +31,6 @@ class Comparison:
     compared: tuple[MethodScores, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The table as plain values."""
         return {
             "episodes": len(self.data),
             "decisions": self.data.steps,

@@ -26,11 +26,9 @@ class Demonstrated:
 
     @property
     def mean(self) -> float:
-        """The mean return."""
         return float(self.returns.mean())
 
     def as_json(self) -> dict[str, Any]:
-        """The sizes and returns as plain values."""
         return {
             "trajectories": len(self.demonstrations),
             "steps": self.demonstrations.steps,

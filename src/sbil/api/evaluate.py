@@ -49,11 +49,9 @@ class LiveReturns:
 
     @property
     def mean(self) -> float:
-        """The mean return."""
         return float(self.returns.mean())
 
     def as_json(self) -> dict[str, Any]:
-        """The summary as plain values."""
         facts = {name: value for name, value in vars(self).items() if name != "returns"}
         ends = {"min": float(self.returns.min()), "max": float(self.returns.max())}
         return {**facts, "episodes": len(self.returns), "mean": self.mean, **ends}

@@ -48,7 +48,6 @@ class Decisions:
         return int(self.frame["unfamiliar"].sum()) if "unfamiliar" in self.frame.columns else None
 
     def as_json(self) -> dict[str, Any]:
-        """The counts as plain values."""
         rows = len(self.frame)
         return {"rows": rows, "dropped": self.dropped, "actions": self.actions, "unfamiliar": self.unfamiliar}
 

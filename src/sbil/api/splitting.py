@@ -48,7 +48,6 @@ class Split:
         raise UserError("policy.json does not say which part of the data was drawn; the folder is damaged.")
 
     def parts(self, data: Demonstrations) -> Parts:
-        """Divide the data."""
         if self.trajectories:
             data = data.select(data.draw(self.trajectories, self.draw_seed))
         if not self.held_out:

@@ -1,7 +1,5 @@
 """Train a policy, score it on what was held out, and save it with its card."""
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -61,11 +59,9 @@ class TrainingReport:
 
     @property
     def calibrated(self) -> bool:
-        """Whether a temperature was fitted."""
         return "calibration" in self.policy.provenance
 
     def as_json(self) -> dict[str, Any]:
-        """Scores, choice and temperature as plain values."""
         return {
             "seconds": round(self.trained.seconds, 2),
             **self._scores(),
@@ -210,9 +206,7 @@ def _taken(training: Demonstrations, thin: int = 1, thin_offset: int = 0) -> np.
 
 def metrics_csv(trained: Trained) -> bytes:
     """The metrics of training, one line per chunk of updates."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["update", *trained.metrics])
+    lines = [["update", *trained.metrics]]
     for row, update in enumerate(trained.updates):
-        writer.writerow([update, *(f"{values[row, 0]:.6g}" for values in trained.metrics.values())])
-    return text.getvalue().encode()
+        lines.append([str(update), *(f"{values[row, 0]:.6g}" for values in trained.metrics.values())])
+    return "".join(f"{','.join(line)}\n" for line in lines).encode()

@@ -24,16 +24,9 @@ from sbil.portfolio import AUTO
 from sbil.text import counted
 from sbil.version import __version__
 
-NEEDED: dict[str, tuple[Any, int | None]] = {  # what a policy must record: the type, and the smallest value
-    "algorithm": (str, None),
-    "preset": (str, None),
-    "settings": (dict, None),
-    "updates": (int, 1),
-    "seed": (int, 0),
-    "thin": (int, 1),
-    "thin_offset": (int, 0),
-    "standardised": (bool, None),
-    "data": (dict, None),
+NEEDED: dict[str, type[Any]] = {  # what a policy must record, and the type
+    **{"algorithm": str, "settings": dict, "standardised": bool, "data": dict},
+    **dict.fromkeys(("updates", "seed", "thin", "thin_offset"), int),
 }
 LARGEST = 2**31 - 1
 LONGEST = 60  # letters of a version or device that are shown
@@ -62,7 +55,6 @@ class Verification:
         return not self.differs
 
     def as_json(self) -> dict[str, Any]:
-        """The comparison as plain values."""
         facts = {name: value for name, value in vars(self).items() if name != "training"}
         return {"same": self.same, **facts, "differs": list(self.differs)}
 
@@ -103,15 +95,16 @@ def verify(
 def _recipe(policy: Policy, name: str) -> Recipe:
     """How a policy was trained, as it records it."""
     made = policy.provenance
-    for entry, (kind, least) in NEEDED.items():
+    for entry, kind in NEEDED.items():
         value: Any = made.get(entry)
-        if type(value) is not kind or (least is not None and not least <= value <= LARGEST):
+        if type(value) is not kind or (kind is int and not 0 <= value <= LARGEST):
             raise UserError(f"{name} does not say how it was trained ('{entry}'), so it cannot be trained again.")
     same = {name: made[name] for name in ("seed", "thin", "thin_offset")} | {"standardise": made["standardised"]}
     if made["algorithm"] == AUTO:
         return Recipe(AUTO, **_asked(made, name), **same)
-    config = restored(made["algorithm"], made["settings"])
-    return Recipe(made["algorithm"], config=config, updates=made["updates"], **same)
+    with named(name):
+        config = restored(made["algorithm"], made["settings"])
+        return Recipe(made["algorithm"], config=config, updates=made["updates"], **same)
 
 
 def _asked(made: Mapping[str, Any], name: str) -> dict[str, Any]:

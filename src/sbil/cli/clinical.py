@@ -67,7 +67,18 @@ Command = (
 
 def run(command: Mimic3 | PhysioNet2012) -> None:
     """Extract, write, and print who and what was left out."""
-    cohort = _mimic3(command) if isinstance(command, Mimic3) else _physionet2012(command)
+    from sbil.cli.progress import bar
+    from sbil.clinical import physionet2012
+    from sbil.clinical.mimic3 import extraction
+
+    cohort: Any
+    if isinstance(command, Mimic3):
+        with reading() as progress:
+            cohort = call(extraction.extract, command, progress=progress)
+    else:
+        with bar(1, "reading") as advance:
+            told = {"progress": lambda stays: advance(0, f"{stays:,} stays")}
+            cohort = call(physionet2012.extract, command, sources=command.source, **told)
     if command.json:
         print(json.dumps(cohort.flow))
         return
@@ -93,18 +104,3 @@ def reading() -> Iterator[Callable[[str, float, int | None], None]]:
                 print(f"{what.upper()}: {rows:,} {unit}, {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
 
         yield progress
-
-
-def _mimic3(command: Mimic3) -> Any:
-    from sbil.clinical.mimic3.extraction import extract
-
-    with reading() as progress:
-        return call(extract, command, progress=progress)
-
-
-def _physionet2012(command: PhysioNet2012) -> Any:
-    from sbil.cli.progress import bar
-    from sbil.clinical.physionet2012 import extract
-
-    with bar(1, "reading") as advance:
-        return call(extract, command, sources=command.source, progress=lambda stays: advance(0, f"{stays:,} stays"))

@@ -1,9 +1,10 @@
 """sbil demos: collect demonstrations from a demonstrator, import agents, export to Minari."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -81,19 +82,12 @@ Command = (
 
 def run(command: Collect | Import | Export | None) -> None:
     """Collect and write, import, export, or list the demonstrators."""
-    match command:
-        case Collect():
-            collect(command)
-        case Import():
-            bring(command)
-        case Export():
-            hand_on(command)
-        case None:
-            listed()
+    run_one: dict[type, Callable[[Any], None]] = {Collect: collect, Import: bring, Export: hand_on}
+    run_one.get(type(command), listed)(command)
 
 
-def listed() -> None:
-    """Every demonstrator that ships, with its return."""
+def listed(command: None) -> None:
+    """Print every demonstrator that ships, with its return."""
     from sbil import environments
 
     for environment, measured in environments.returns().items():

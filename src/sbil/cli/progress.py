@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console, Group
-from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -60,7 +59,6 @@ class Board:
     elapsed: float = 0.0  # from the start to the last cell that was finished now
 
     def advance(self, group: "Sequence[Cell]", share: float, report: Report) -> None:
-        """Note how far the cells that train together have come."""
         self.running |= {cell: share for cell in group if cell not in self.scores}
         if report.note and report.note not in self.said:
             self.said.add(report.note)
@@ -68,7 +66,6 @@ class Board:
         self.note = report.words
 
     def finish(self, result: "Result", fresh: bool) -> None:
-        """Note a finished cell, and whether it was run now."""
         cell = result.cell
         self.running.pop(cell, None)
         self.scores[cell] = float(result.scores.mean())
@@ -148,13 +145,3 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-@contextmanager
-def live(board: Board) -> Iterator[None]:
-    """Show the board while the block runs; it disappears when the block ends."""
-    if not console.is_terminal:
-        yield
-        return
-    with Live(board, console=console, refresh_per_second=2, transient=True):
-        yield

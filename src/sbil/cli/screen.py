@@ -1,12 +1,14 @@
 """A call of `sbil.reproduce` on the screen: what is read, a live table of the cells, and a line per finished cell."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich.live import Live
+
 from sbil.cli.clinical import reading
-from sbil.cli.progress import Board, live, say
+from sbil.cli.progress import Board, console, say
 from sbil.clinical.datasets import Progress
 from sbil.experiments import Cell, Result
 from sbil.reports.reproduce import Watcher
@@ -33,8 +35,9 @@ class Screen(Watcher):
     @contextmanager
     def running(self, cells: Sequence[Cell]) -> Iterator[None]:
         self.board = Board(cells)
+        shown = Live(self.board, console=console, refresh_per_second=2, transient=True)
         try:
-            with live(self.board):
+            with shown if console.is_terminal else nullcontext():
                 yield
         except KeyboardInterrupt:
             say(f"stopped: {len(self.board.scores)} of {len(cells)} cells are finished and kept in {self.out}.")

@@ -62,7 +62,6 @@ class EnvironmentTask(Task):
 
     @property
     def shows_states(self) -> bool:
-        """Whether states without a decision are shown."""
         return self.unlabelled > 0 or self.every_state
 
     def words(self, size: int) -> str:

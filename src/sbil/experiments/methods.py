@@ -75,24 +75,15 @@ def _counted(name: str, part: Learning) -> Says:
     return lambda judged: counts.decided(judged)[name]
 
 
-def _logistic(part: Learning) -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return LogisticRegression(max_iter=2000)
-
-
-def _trees(part: Learning) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(random_state=part.seed)
-
-
-def _classified(name: str, make: Callable[[Learning], Any], part: Learning) -> Says:
+def _classified(name: str, part: Learning) -> Says:
     """Fit a classifier of scikit-learn. If the data have only one action, it always predicts that action."""
     try:
-        model = make(part)
+        from sklearn.ensemble import HistGradientBoostingClassifier
+        from sklearn.linear_model import LogisticRegression
     except ImportError:
         raise UserError(f"{name} needs scikit-learn; install it with: pip install 'sbil[clinical]'") from None
+    trees = name == TREES
+    model = HistGradientBoostingClassifier(random_state=part.seed) if trees else LogisticRegression(max_iter=2000)
     steps, actions = part.demonstrations.flat(), len(part.demonstrations.action_names)
     taken = np.unique(steps.action)
     if len(taken) > 1:
@@ -114,8 +105,6 @@ def scaled(scaling: Standardisation | None, observations: np.ndarray) -> np.ndar
 
 
 BASELINES: dict[str, Baseline] = {
-    MAJORITY: partial(_counted, MAJORITY),
-    PREVIOUS: partial(_counted, PREVIOUS),
-    LOGISTIC: partial(_classified, LOGISTIC, _logistic),
-    TREES: partial(_classified, TREES, _trees),
+    **{name: partial(_counted, name) for name in (MAJORITY, PREVIOUS)},
+    **{name: partial(_classified, name) for name in (LOGISTIC, TREES)},
 }

@@ -63,7 +63,6 @@ class Result:
 
     @property
     def diverged(self) -> int:
-        """How many runs diverged."""
         return int((self.diverged_at >= 0).sum())
 
     def without_episodes(self) -> "Result":

@@ -5,19 +5,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from sbil import algorithms, devices, files
 from sbil.checkpoint import Checkpoint
-from sbil.experiments.result import Result
+from sbil.experiments.result import SECONDS, Result
 from sbil.experiments.store import Store
 from sbil.experiments.task import Cell, Prepared, Run, Scores
 from sbil.provenance import commit, versions
 from sbil.selection import Candidate, alike, select, share_of_work
-from sbil.training import Report, Trained, room_for, train_many
+from sbil.training import Report, room_for, train_many
 
 POINTS = 20  # of each curve of diagnostics that is kept
 TOGETHER_CPU, TOGETHER_GPU = 20, 1000  # runs in one program: a CPU is fastest with few, a GPU has room
@@ -110,28 +110,37 @@ def _program(cell: Cell) -> tuple[Any, ...]:
     return *cell.task.program(cell), cell.updates, cell.method.algorithm, settings
 
 
-class Choice(NamedTuple):
-    """The settings of every run of a group."""
-
-    configs: list[Any]
-    chosen: list[str]  # what is particular to each; empty words if there was no choice
-    share: float  # of the group's work that choosing was
-    seconds: float
-
-
 @dataclass
 class Found:
     """What the runs of a group gave so far."""
 
     diverged_at: np.ndarray  # [runs]
-    scores: dict[str, np.ndarray] = field(default_factory=dict)  # [runs] or [runs, episodes]
+    settings: Sequence[tuple[str, Any]] = ()  # [runs], (what is particular to them, the settings)
+    scores: Scores = field(default_factory=dict)
     curves: dict[str, np.ndarray] = field(default_factory=dict)  # [runs, points]
     points: np.ndarray = field(default_factory=lambda: np.array([], int))
-    training: float = 0.0  # seconds
-    evaluation: float = 0.0
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SECONDS, 0.0))
 
-    def add(self, members: np.ndarray, trained: Trained, scores: dict[str, np.ndarray]) -> None:
-        """Put what some of the runs gave in their places."""
+    def train(
+        self,
+        data: Prepared,
+        cell: Cell,
+        members: np.ndarray,
+        tell: Callable[[Report], None],
+        checkpoint: CheckpointOf | None,
+    ) -> None:
+        """Train and score the runs that one program holds. Their networks go before the next ones ask for memory."""
+        entry = algorithms.get(cell.method.algorithm)
+        own = (self.settings[member][1] for member in members)
+        config = jax.tree.map(lambda *values: np.array(values, np.float32), *own)
+        # A checkpoint of networks for images would be too large to write every few seconds.
+        kept = checkpoint(members) if checkpoint and not data.dataset.pool.images else None
+        runs = data.dataset.runs(members), data.keys[members]
+        trained = train_many(entry.make, data.spec, config, *runs, cell.updates, tell, kept, entry.chunk)
+        started = time.perf_counter()
+        scores = data.score(trained.states.network, members, trained.diverged)
+        self.seconds["training"] += trained.seconds
+        self.seconds["evaluation"] += time.perf_counter() - started
         self.diverged_at[members] = trained.diverged_at
         shown = evenly(len(trained.updates), POINTS)
         self.points = trained.updates[shown]
@@ -139,6 +148,33 @@ class Found:
         for into, parts in ((self.scores, scores), (self.curves, curves)):
             for name, values in parts.items():
                 into.setdefault(name, np.full((len(self.diverged_at), *values.shape[1:]), np.nan))[members] = values
+
+    def results(self, cells: Sequence[Cell], **made_by: Any) -> list[Result]:
+        """Deal out to the cells what their runs gave."""
+        made_by = {**versions(), "commit": commit(), **made_by}
+        settings = [json.dumps(algorithms.settings_of(config), sort_keys=True) for _, config in self.settings]
+        runs, metrics = len(self.diverged_at), {**self.scores}
+        returns = metrics.pop("returns", np.zeros((runs, 0)))
+        results, end = [], 0
+        for cell in cells:
+            own = slice(end, end := end + len(cell.runs))
+            results.append(
+                Result(
+                    cell,
+                    returns[own],
+                    cell.task.scale,
+                    self.diverged_at[own],
+                    {name: values[own] for name, values in self.curves.items()},
+                    self.points,
+                    tuple(settings[own]),
+                    tuple(words for words, _ in self.settings[own]) if len(cell.candidates) > 1 else (),
+                    {name: value * len(cell.runs) / runs for name, value in self.seconds.items()},
+                    made_by,
+                    cell.fingerprint,
+                    {name: values[own] for name, values in metrics.items()},
+                )
+            )
+        return results
 
 
 def run_cells(
@@ -155,23 +191,23 @@ def run_cells(
     if baseline := one.task.baseline(one.method):
         return [run_baseline(cell, baseline, tell) for cell in cells]
     runs = [Run(cell, *run) for cell in cells for run in cell.runs]
-    data, entry = one.task.prepare(runs), algorithms.get(one.method.algorithm)
+    data, started = one.task.prepare(runs), time.perf_counter()
     algorithms.require(one.method.algorithm, data.dataset)
-    choice = choose(runs, data, tell)
-    room = room_for(entry.make, data.spec, choice.configs[0], data.dataset)
+    choosing, settings = choose(runs, data, tell)
+    found, done = Found(np.zeros(len(runs), int), settings), 0
+    found.seconds["selection"] = time.perf_counter() - started
+    room = room_for(algorithms.get(one.method.algorithm).make, data.spec, settings[0][1], data.dataset)
     note = f"{len(runs)} runs in groups of at most {room}, which memory holds" if len(runs) > room else ""
-    found, done = Found(np.zeros(len(runs), int)), 0
-    parts = [part for kind in alike(choice.configs) for part in evenly_split(kind, room)]
+    parts = [part for kind in alike([config for _, config in settings]) for part in evenly_split(kind, room)]
     for members in parts:
 
         def report(latest: Report, done: int = done, count: int = len(members)) -> None:
             trained = (done + count * latest.update / latest.updates) / len(runs)
-            tell(choice.share + (1 - choice.share) * trained, latest._replace(note=note))
+            tell(choosing + (1 - choosing) * trained, latest._replace(note=note))
 
-        _run_part(found, data, one, choice.configs, members, report, checkpoint)
+        found.train(data, one, members, report, checkpoint)
         done += len(members)
-    largest = max(map(len, parts)) if note else len(runs)
-    return _results(cells, found, choice, {**versions(), "commit": commit(), **devices.describe(largest)})
+    return found.results(cells, **devices.describe(max(map(len, parts)) if note else len(runs)))
 
 
 def run_baseline(cell: Cell, baseline: Callable[[Run], Scores], tell: Callable[[float, Report], None]) -> Result:
@@ -182,59 +218,9 @@ def run_baseline(cell: Cell, baseline: Callable[[Run], Scores], tell: Callable[[
         parts.append(baseline(Run(cell, *run)))
         tell(done / count, Report(done, count, {}, np.zeros(count, bool)))
     scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    found = Found(np.full(count, -1), scores, training=time.perf_counter() - started)
-    (result,) = _results([cell], found, Choice([], [], 0.0, 0.0), {**versions(), "commit": commit()})
-    return result
-
-
-def _run_part(
-    found: Found,
-    data: Prepared,
-    cell: Cell,
-    configs: Sequence[Any],
-    members: np.ndarray,
-    tell: Callable[[Report], None],
-    checkpoint: CheckpointOf | None,
-) -> None:
-    """Train and score the runs that one program holds. Their networks are gone before the next ones ask for memory."""
-    entry = algorithms.get(cell.method.algorithm)
-    config = jax.tree.map(lambda *values: np.array(values, np.float32), *(configs[member] for member in members))
-    # A checkpoint of networks for images would be too large to write every few seconds.
-    kept = checkpoint(members) if checkpoint and not data.dataset.pool.images else None
-    own, keys = data.dataset.runs(members), data.keys[members]
-    trained = train_many(entry.make, data.spec, config, own, keys, cell.updates, tell, kept, entry.chunk)
-    started = time.perf_counter()
-    found.add(members, trained, data.score(trained.states.network, members, trained.diverged))
-    found.training += trained.seconds
-    found.evaluation += time.perf_counter() - started
-
-
-def _results(cells: Sequence[Cell], found: Found, choice: Choice, made_by: dict[str, Any]) -> list[Result]:
-    """Deal out to the cells what their runs gave."""
-    seconds = {"selection": choice.seconds, "training": found.training, "evaluation": found.evaluation}
-    settings = [json.dumps(algorithms.settings_of(config), sort_keys=True) for config in choice.configs]
-    runs, metrics = len(found.diverged_at), {**found.scores}
-    returns = metrics.pop("returns", np.zeros((runs, 0)))
-    results, end = [], 0
-    for cell in cells:
-        own = slice(end, end := end + len(cell.runs))
-        results.append(
-            Result(
-                cell,
-                returns[own],
-                cell.task.scale,
-                found.diverged_at[own],
-                {name: values[own] for name, values in found.curves.items()},
-                found.points,
-                tuple(settings[own]),
-                tuple(choice.chosen[own]) if len(cell.candidates) > 1 else (),
-                {name: value * len(cell.runs) / runs for name, value in seconds.items()},
-                made_by,
-                cell.fingerprint,
-                {name: values[own] for name, values in metrics.items()},
-            )
-        )
-    return results
+    found = Found(np.full(count, -1), scores=scores)
+    found.seconds["training"] = time.perf_counter() - started
+    return found.results([cell])[0]
 
 
 def evenly_split(members: np.ndarray, most: int) -> list[np.ndarray]:
@@ -253,9 +239,14 @@ def announce(cells: Sequence[Cell], watch: Watch | None) -> None:
         watch(cells, 0.0, Report(0, cells[0].updates, {}, np.zeros(sum(len(cell.runs) for cell in cells), bool)))
 
 
-def choose(runs: Sequence[Run], data: Prepared, tell: Callable[[float, Report], None]) -> Choice:
-    """Choose the settings of every run, on its own demonstrations, among the candidates of its cell."""
-    started = time.perf_counter()
+def choose(
+    runs: Sequence[Run], data: Prepared, tell: Callable[[float, Report], None]
+) -> tuple[float, list[tuple[str, Any]]]:
+    """Choose the settings of every run, on its own demonstrations, among the candidates of its cell.
+
+    Return the share of the work that choosing is, and (what is particular to its settings, the settings) of each run.
+    """
+    candidates = {run.cell: list(run.cell.candidates.items()) for run in runs}
     one = runs[0].cell
     numbers, share = np.zeros(len(runs), int), 0.0
     if len(one.candidates) > 1:
@@ -263,7 +254,4 @@ def choose(runs: Sequence[Run], data: Prepared, tell: Callable[[float, Report], 
         ways = [Candidate(one.method.algorithm, config, one.updates) for config in one.candidates.values()]
         chosen = select(data.spec, ways, data.dataset, data.keys, watch=lambda done, last: tell(share * done, last))
         numbers = chosen.chosen
-    candidates = {run.cell: list(run.cell.candidates.items()) for run in runs}
-    settings = [candidates[run.cell][number] for run, number in zip(runs, numbers, strict=True)]
-    configs, words = [config for _, config in settings], [word for word, _ in settings]
-    return Choice(configs, words, share, time.perf_counter() - started)
+    return share, [candidates[run.cell][number] for run, number in zip(runs, numbers, strict=True)]

@@ -124,7 +124,6 @@ class TableTask(Task):
         return []
 
     def require(self, methods: Sequence[Method]) -> None:
-        """Refuse algorithms that cannot learn from the data."""
         learners = [method.algorithm for method in methods if not self.baseline(method)]
         if learners and self.demonstrations:
             whole = make_dataset(self.demonstrations)

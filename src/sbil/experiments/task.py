@@ -156,7 +156,6 @@ class Cell:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Its numbers, by name."""
         return {name: getattr(self, name) for name in NUMBERS}
 
     @property

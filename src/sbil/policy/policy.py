@@ -1,6 +1,6 @@
 """A finished policy: its actions, probabilities and energy, and how familiar a state is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,14 @@ class Policy:
                 f"this policy sees {len(self.observation_names)} numbers ({', '.join(self.observation_names)}). "
                 f"Got an array of shape {array.shape}."
             )
-        return self._logits_of_rows(array) if array.ndim == 2 else self._logits_of_rows(array[None])[0]
+        logits = self._in_parts(np.atleast_2d(array), ROWS, self._logits_of_rows)
+        return logits if array.ndim == 2 else logits[0]
 
-    def _logits_of_rows(self, rows: np.ndarray) -> np.ndarray:
-        parts = [self._logits_of_some(rows[start : start + ROWS]) for start in range(0, len(rows), ROWS)]
+    def _in_parts(self, rows: np.ndarray, most: int, see: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        parts = [see(rows[start : start + most]) for start in range(0, len(rows), most)]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.action_names)), np.float32)
 
-    def _logits_of_some(self, rows: np.ndarray) -> np.ndarray:
+    def _logits_of_rows(self, rows: np.ndarray) -> np.ndarray:
         if not np.isfinite(rows).all():
             column = np.argwhere(~np.isfinite(rows))[0][-1]
             raise UserError(f"'{self.observation_names[column]}' is not a finite number in the observation given.")
@@ -107,13 +108,12 @@ class Policy:
                 f"this policy sees images of bytes (uint8) of shape {network.shape}. Got {images.dtype} of shape "
                 f"{images.shape}."
             )
-        rows = images.reshape(-1, *network.shape)
-        parts = []
-        for start in range(0, len(rows), IMAGES):
-            batch = rows[start : start + IMAGES]
+
+        def see(batch: np.ndarray) -> np.ndarray:
             padding = np.zeros((IMAGES - len(batch), *network.shape), np.uint8)  # one size, so one rounding
-            parts.append(np.asarray(_see(network, np.concatenate([batch, padding])))[: len(batch)])
-        logits = np.concatenate(parts) if parts else np.zeros((0, len(self.action_names)), np.float32)
+            return np.asarray(_see(network, np.concatenate([batch, padding])))[: len(batch)]
+
+        logits = self._in_parts(images.reshape(-1, *network.shape), IMAGES, see)
         return logits[0] if images.ndim == 3 else logits
 
     def act(self, observations: ArrayLike) -> np.ndarray:
