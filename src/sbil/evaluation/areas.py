@@ -4,7 +4,7 @@ A resample says how often each unit (an episode, a group of episodes) was taken 
 once; every resample then needs cumulative sums only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,47 +31,33 @@ class Areas(NamedTuple):
         return cls(roc, precision, pairs, positives)
 
 
-class Ranking(NamedTuple):
-    """Rows from the highest score to the lowest. Some rows are positive. Rows of one score form a tie.
+Ranking = Callable[[np.ndarray], Areas]  # weights [resamples, units] -> areas
 
-    Neighbours that share unit and tie are merged into one row, which counts as many times.
+
+def ranking(scores: np.ndarray, positive: np.ndarray, unit: np.ndarray) -> Ranking:
+    """Rank rows [n] from the highest score to the lowest; some rows are positive, and rows of one score form a tie.
+
+    Rows are sorted once. Neighbours that share unit and tie are merged into one row, which counts as many times.
     """
+    order, edges = ranked(scores)
+    unit, positive = unit[order], positive[order]
+    starts = _runs(unit, edges[:-1])
+    times = np.diff(starts, append=len(unit)) if len(starts) < len(unit) else None  # None: no row was merged
+    among = np.add.reduceat(positive, starts, dtype=np.int64)
+    unit, edges, places = unit[starts], np.searchsorted(starts, edges), np.flatnonzero(among)
+    several = among[places]  # how many positive rows were merged at each place that has some
+    tie = np.searchsorted(edges, places, side="right")
+    start, end = edges[tie - 1], edges[tie]  # how many rows are above the tie of each place, without and with the tie
+    first, last = np.searchsorted(places, start), np.searchsorted(places, end)  # the same for the places
 
-    unit: np.ndarray  # [n]
-    times: np.ndarray | None  # [n], how many rows were merged into each; None if all are single
-    positive: np.ndarray  # [p], the places of rows that contain positive ones
-    hits: np.ndarray | None  # [p], how many positive rows each contains; None if all are single
-    start: np.ndarray  # [p], how many rows are above the tie
-    end: np.ndarray  # [p], how many rows are above the tie or in it
-    first: np.ndarray  # [p], how many of the p places are above the tie
-    last: np.ndarray  # [p], how many of the p places are above the tie or in it
-
-    @classmethod
-    def of(cls, scores: np.ndarray, positive: np.ndarray, unit: np.ndarray) -> "Ranking":
-        """Sort once."""
-        order, edges = ranked(scores)
-        unit, positive = unit[order], positive[order]
-        starts = _runs(unit, edges[:-1])
-        times = hits = None
-        if len(starts) < len(unit):
-            times, among = np.diff(starts, append=len(unit)), np.add.reduceat(positive, starts, dtype=np.int64)
-            unit, positive, edges = unit[starts], among > 0, np.searchsorted(starts, edges)
-            hits = among[positive]
-        places = np.flatnonzero(positive)
-        tie = np.searchsorted(edges, places, side="right")
-        start, end = edges[tie - 1], edges[tie]
-        first, last = np.searchsorted(places, start), np.searchsorted(places, end)
-        return cls(unit, times, places, hits, start, end, first, last)
-
-    def areas(self, weights: np.ndarray) -> Areas:
-        """Return the areas for weights [resamples, units]."""
-        rows = weights.take(self.unit, axis=1)
-        hits = rows.take(self.positive, axis=1)
-        if self.times is not None and self.hits is not None:
-            rows, hits = rows * self.times, hits * self.hits
+    def areas(weights: np.ndarray) -> Areas:
+        rows = weights.take(unit, axis=1)
+        hits = rows.take(places, axis=1)
+        if times is not None:
+            rows, hits = rows * times, hits * several
         seen, found = running(rows), running(hits)
-        seen_end, found_end = seen.take(self.end, axis=1), found.take(self.last, axis=1)
-        wrong = seen_end - found_end + seen.take(self.start, axis=1) - found.take(self.first, axis=1)
+        seen_end, found_end = seen.take(end, axis=1), found.take(last, axis=1)
+        wrong = seen_end - found_end + seen.take(start, axis=1) - found.take(first, axis=1)
         positives = found[:, -1]
         negatives = seen[:, -1] - positives
         pairs = positives * negatives
@@ -81,27 +67,20 @@ class Ranking(NamedTuple):
             average = np.where(negatives > 0, (hits * precision).sum(axis=1) / positives, np.nan)
         return Areas(roc, average, pairs, np.where(negatives > 0, positives, 0.0))
 
+    return areas
 
-class Sums(NamedTuple):
-    """Values of rows that are summed by group. Neighbours that share unit and group are summed beforehand."""
 
-    unit: np.ndarray  # [n], sorted by group
-    value: np.ndarray  # [n]
-    start: np.ndarray  # [groups that have rows]
+def sums(group: np.ndarray, value: np.ndarray, unit: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function of weights [resamples, units] to the sums of values by group, [resamples, groups with rows].
 
-    @classmethod
-    def of(cls, group: np.ndarray, value: np.ndarray, unit: np.ndarray) -> "Sums":
-        """Sort once."""
-        order = np.argsort(group, kind="stable")
-        begins = np.flatnonzero(np.diff(group[order], prepend=-1))
-        unit = unit[order]
-        starts = _runs(unit, begins)
-        return cls(unit[starts], np.add.reduceat(value[order], starts), np.searchsorted(starts, begins))
-
-    def under(self, weights: np.ndarray) -> np.ndarray:
-        """Return the sums [resamples, groups that have rows] for weights [resamples, units]."""
-        rows = weights.take(self.unit, axis=1)
-        return np.add.reduceat(rows * self.value, self.start, axis=1)
+    Rows are sorted once. Neighbours that share unit and group are summed beforehand.
+    """
+    order = np.argsort(group, kind="stable")
+    begins = np.flatnonzero(np.diff(group[order], prepend=-1))
+    unit = unit[order]
+    starts = _runs(unit, begins)
+    units, values, start = unit[starts], np.add.reduceat(value[order], starts), np.searchsorted(starts, begins)
+    return lambda weights: np.add.reduceat(weights.take(units, axis=1) * values, start, axis=1)
 
 
 def _runs(unit: np.ndarray, begins: np.ndarray) -> np.ndarray:

@@ -6,14 +6,14 @@ familiar: the negative energy, the largest probability, and the negative distanc
 Results hold no recorded observations. Only `States` and `shifted` do, and they stay in memory.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, unknown
-from sbil.evaluation.areas import Ranking, ranked, running
+from sbil.evaluation.areas import ranked, ranking, running
 from sbil.evaluation.decided import Decided, decided, observed, softmax
 from sbil.policy import Policy
 from sbil.statistics import Interval, affordable, interval, numbered, unit_counts
@@ -201,10 +201,10 @@ def detection(
     other, others = (unit, 0) if outside_episodes is None else numbered(outside_episodes)
     units = np.concatenate([unit, other + (count if others else 0)])
     positive = np.arange(len(units)) < len(unit)
-    rankings = [Ranking.of(np.concatenate([inside[name], outside[name]]), positive, units) for name in names]
+    rankings = [ranking(np.concatenate([inside[name], outside[name]]), positive, units) for name in names]
 
     def areas(weights: np.ndarray) -> np.ndarray:
-        return np.array([ranking.areas(weights).roc for ranking in rankings])
+        return np.array([each(weights).roc for each in rankings])
 
     resamples = affordable(resamples, len(units), len(names))
     blocks: Iterator[Any] = unit_counts(count, resamples, len(units), seed)
@@ -223,12 +223,12 @@ def coverage(decided: Decided, measures: Measures, *, resamples: int = 1000, see
     """
     unit, count = numbered(decided.episodes)
     names, rows = list(measures), len(unit)
-    curves = [_Curve.of(measures[name], decided.right, unit) for name in names]
+    curves = [_curve(measures[name], decided.right, unit) for name in names]
     resamples = affordable(resamples, rows, 2 * len(names))
     blocks = unit_counts(count, resamples, rows, seed)
-    parts = [np.array([curve.under(weights) for curve in curves]) for weights in blocks]
+    parts = [np.array([curve(weights) for curve in curves]) for weights in blocks]
     resampled = np.concatenate(parts, axis=1)  # [measures, resamples, shares and area]
-    whole = np.array([curve.under(np.ones((1, count)))[0] for curve in curves])
+    whole = np.array([curve(np.ones((1, count)))[0] for curve in curves])
     accuracy = {
         name: {share: interval(whole[i, j], resampled[i, :, j], count) for j, share in enumerate(SHARES)}
         for i, name in enumerate(names)
@@ -252,28 +252,22 @@ def sentence(coverage: Coverage, detection: Mapping[str, Detection]) -> str:
     return f"{told}{chance} {_deferred(coverage)}"
 
 
-class _Curve(NamedTuple):
-    """Decisions from the most familiar to the least."""
+def _curve(scores: np.ndarray, right: np.ndarray, unit: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function of weights [resamples, units] to [resamples, shares + 1]: accuracy at each share, and area."""
+    order, edges = ranked(scores)  # edges: where decisions of one familiarity begin and end
+    unit, right = unit[order], right[order]
 
-    unit: np.ndarray  # [n]
-    right: np.ndarray  # [n]
-    edges: np.ndarray  # [ties + 1], where decisions of one familiarity begin and end
-
-    @classmethod
-    def of(cls, scores: np.ndarray, right: np.ndarray, unit: np.ndarray) -> "_Curve":
-        order, edges = ranked(scores)
-        return cls(unit[order], right[order], edges)
-
-    def under(self, weights: np.ndarray) -> np.ndarray:
-        """[resamples, shares + 1] the accuracy at each share and the area, for weights [resamples, units]."""
-        rows = weights.take(self.unit, axis=1)
-        seen, found = (running(part).take(self.edges, axis=1) for part in (rows, rows * self.right))
+    def under(weights: np.ndarray) -> np.ndarray:
+        rows = weights.take(unit, axis=1)
+        seen, found = (running(part).take(edges, axis=1) for part in (rows, rows * right))
         kept = np.array(SHARES) * seen[:, -1:]
         hits = np.array([np.interp(*line) for line in zip(kept, seen, found, strict=True)])
         size = np.diff(seen, axis=1)
         with np.errstate(invalid="ignore"):
             among = np.where(size > 0, found[:, 1:] / seen[:, 1:], 0.0)
         return np.column_stack([hits / kept, (size * among).sum(axis=1) / seen[:, -1]])
+
+    return under
 
 
 def _compared(

@@ -3,12 +3,6 @@
 If all decisions took one action there is nothing to rank, and unlike in scikit-learn it is not defined.
 """
 
-import numpy as np
-
 from sbil.evaluation.metrics.base import Metric, mean_over_actions
 
-METRIC = Metric(
-    "APR",
-    "higher",
-    mean_over_actions(lambda prepared: lambda weights: np.array([area.precision for area in prepared.areas(weights)])),
-)
+METRIC = Metric("APR", "higher", mean_over_actions(lambda prepared: lambda weights: prepared.areas(weights).precision))

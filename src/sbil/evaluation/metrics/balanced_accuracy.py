@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from sbil.evaluation.areas import Sums
+from sbil.evaluation.areas import sums
 from sbil.evaluation.metrics.base import Metric, Prepared, Under, mean_over_actions
 
 
 def _recalls(prepared: Prepared) -> Under:
     """Weights -> [actions, resamples], how often each action was the most probable one where it was taken."""
     actions = prepared.decided.actions
-    taken = Sums.of(actions, np.ones(len(actions)), prepared.unit)
-    right = Sums.of(actions, prepared.decided.right.astype(np.float64), prepared.unit)
+    taken = sums(actions, np.ones(len(actions)), prepared.unit)
+    right = sums(actions, prepared.decided.right.astype(np.float64), prepared.unit)
 
     def under(weights: np.ndarray) -> np.ndarray:
         with np.errstate(invalid="ignore"):
-            return (right.under(weights) / taken.under(weights)).T
+            return (right(weights) / taken(weights)).T
 
     return under
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sbil.evaluation.areas import Areas, Ranking
+from sbil.evaluation.areas import Areas, Ranking, ranking
 from sbil.evaluation.decided import Decided
 from sbil.statistics import numbered
 
@@ -23,7 +23,7 @@ class Prepared:
         self.decided = decided
         self.unit, self.units = numbered(decided.episodes)  # [n] the unit of each decision; how many units there are
         self.everything = np.ones((1, self.units))  # the weights of the data themselves
-        self._areas: tuple[np.ndarray, list[Areas]] | None = None
+        self._areas: tuple[np.ndarray, Areas] | None = None
 
     def totals(self, values: np.ndarray | None = None) -> np.ndarray:
         """[units] the sum of values [n] over the decisions of each unit; without values, the number of decisions."""
@@ -39,10 +39,11 @@ class Prepared:
         """For each action that was taken, the decisions sorted by its probability, one ranking per fold."""
         return [rankings(self.decided, action, self.unit) for action in np.unique(self.decided.actions)]
 
-    def areas(self, weights: np.ndarray) -> list[Areas]:
-        """The areas under the curves of each action that was taken; the latest are kept, for two metrics use them."""
+    def areas(self, weights: np.ndarray) -> Areas:
+        """[actions taken, resamples] the areas under the curves. The latest are kept, because two metrics use them."""
         if self._areas is None or self._areas[0] is not weights:
-            self._areas = weights, [areas(each, weights) for each in self.rankings]
+            each = [areas(of_action, weights) for of_action in self.rankings]
+            self._areas = weights, Areas(*map(np.array, zip(*each, strict=True)))
         return self._areas[1]
 
 
@@ -92,9 +93,9 @@ def rankings(decided: Decided, action: int, unit: np.ndarray) -> list[Ranking]:
     """
     folds = np.zeros(len(unit), np.int8) if decided.folds is None else decided.folds
     parts = [np.flatnonzero(folds == fold) for fold in np.unique(folds)]
-    return [Ranking.of(decided.probabilities[p, action], decided.actions[p] == action, unit[p]) for p in parts]
+    return [ranking(decided.probabilities[p, action], decided.actions[p] == action, unit[p]) for p in parts]
 
 
 def areas(rankings: list[Ranking], weights: np.ndarray) -> Areas:
     """The areas under the curves of one action, averaged over folds."""
-    return Areas.together([ranking.areas(weights) for ranking in rankings])
+    return Areas.together([of_fold(weights) for of_fold in rankings])

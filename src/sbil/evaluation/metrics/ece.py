@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sbil.evaluation.areas import Sums
+from sbil.evaluation.areas import sums
 from sbil.evaluation.metrics.base import Metric, Prepared, Under
 
 BINS = 15
@@ -15,10 +15,10 @@ def bins_of(confidence: np.ndarray, bins: int) -> np.ndarray:
 
 def _prepare(prepared: Prepared) -> Under:
     confidence = prepared.decided.probabilities.max(axis=1).astype(np.float64)
-    gaps = Sums.of(bins_of(confidence, BINS), confidence - prepared.decided.right, prepared.unit)
+    gaps = sums(bins_of(confidence, BINS), confidence - prepared.decided.right, prepared.unit)
 
     def under(weights: np.ndarray) -> np.ndarray:
-        error: np.ndarray = np.abs(gaps.under(weights)).sum(axis=1) / (weights @ prepared.decisions)
+        error: np.ndarray = np.abs(gaps(weights)).sum(axis=1) / (weights @ prepared.decisions)
         return error
 
     return under
