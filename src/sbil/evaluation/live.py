@@ -61,10 +61,7 @@ def seeds(keys: PRNGKeyArray, episodes: int) -> np.ndarray:
     return np.asarray(every(keys, jnp.arange(episodes))) >> 1  # simulators take seeds below 2^31
 
 
-class _Episode(NamedTuple):
-    state: Any
-    total: Array
-    alive: Array
+Carry = tuple[Array, Any, Array, Array]  # time; of each episode its state, its return so far, and whether it goes on
 
 
 @lru_cache(maxsize=64)
@@ -73,22 +70,21 @@ def _program(environment: JaxEnvironment, logits: Callable[..., Any], episodes: 
         """Return the returns of one policy; stop as soon as its last episode has ended."""
         start_key, action_key = jax.random.split(key)
         states = jax.vmap(environment.reset)(jax.random.split(start_key, episodes))
-        start = _Episode(states, jnp.zeros(episodes), jnp.ones(episodes, bool))
 
-        def step(carry: tuple[Array, _Episode]) -> tuple[Array, _Episode]:
-            time, episode = carry
+        def step(carry: Carry) -> Carry:
+            time, state, total, alive = carry
             with in_float32():
-                scores = logits(parameters, jax.vmap(environment.observe)(episode.state))
+                scores = logits(parameters, jax.vmap(environment.observe)(state))
             action = choose(jax.random.fold_in(action_key, time), scores, greedy)
-            state, reward, terminal = jax.vmap(environment.step)(episode.state, action)
-            total = episode.total + jnp.where(episode.alive, reward, 0.0)
-            return time + 1, _Episode(state, total, episode.alive & ~terminal)
+            state, reward, terminal = jax.vmap(environment.step)(state, action)
+            return time + 1, state, total + jnp.where(alive, reward, 0.0), alive & ~terminal
 
-        def unfinished(carry: tuple[Array, _Episode]) -> Array:
-            return (carry[0] < environment.time_limit) & carry[1].alive.any()
+        def unfinished(carry: Carry) -> Array:
+            time, _, _, alive = carry
+            return (time < environment.time_limit) & alive.any()
 
-        _, episode = jax.lax.while_loop(unfinished, step, (jnp.int32(0), start))
-        return episode.total
+        start = jnp.int32(0), states, jnp.zeros(episodes), jnp.ones(episodes, bool)
+        return jax.lax.while_loop(unfinished, step, start)[2]
 
     sharded = jax.shard_map(jax.vmap(play), mesh=mesh, in_specs=devices.RUNS, out_specs=devices.RUNS, check_vma=False)
     return jax.jit(sharded)

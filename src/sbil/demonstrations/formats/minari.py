@@ -186,17 +186,18 @@ def _hdf5(path: Path, shape: Shape, count: int) -> Iterator[Episode]:
 
     if not path.is_file():
         raise UserError(f"{EPISODES} is missing; the dataset is incomplete.")
-    budget = _Budget(path.stat().st_size)
+    packed, unpacked = path.stat().st_size, 0
     with h5py.File(path, "r") as file:
         if len(file) != count:
             raise UserError(f"{EPISODES} holds {len(file)} episodes of the {count} announced; episodes are missing.")
         for index in range(count):
             group = inside(file, f"episode_{index}", h5py.Group, f"episode {index}")
             columns = [inside(group, name, h5py.Dataset, f"episode {index}: '{name}'") for name in COLUMNS]
-            for column in columns:
-                budget.take(column.nbytes)
-            if h5py.check_vlen_dtype(columns[0].dtype) or (len(shape) > 1 and columns[0].ndim == 2):
-                budget.take(len(columns[0]) * math.prod(shape))
+            as_jpeg = h5py.check_vlen_dtype(columns[0].dtype) or (len(shape) > 1 and columns[0].ndim == 2)
+            unpacked += sum(column.nbytes for column in columns)
+            unpacked += len(columns[0]) * math.prod(shape) if as_jpeg else 0
+            _must_fit(unpacked, packed)
+            if as_jpeg:
                 observations = _decoded((columns[0][row].tobytes() for row in range(len(columns[0]))), shape)
             else:
                 observations = columns[0][()]
@@ -239,22 +240,15 @@ def _table(content: bytes, kind: str, shape: Shape, where: str) -> Any:
         raise UserError(f"{where}: '{missing[0]}' is missing; the dataset is incomplete.")
     if kind == "parquet":  # which may write a number once for all rows
         width = max(getattr(schema.field("observations").type, "list_size", 0), math.prod(shape))
-        _Budget(len(content)).take(file.metadata.num_rows * (8 * width + 10))
+        _must_fit(file.metadata.num_rows * (8 * width + 10), len(content))
     table = file.read(columns=list(COLUMNS)) if kind == "parquet" else file.read_all()
     table.validate(full=True)
     return table.select(COLUMNS)
 
 
-class _Budget:
-    """How many bytes a file may unpack to; more is a bomb, not data."""
-
-    def __init__(self, size: int) -> None:
-        self.left = LARGEST_RATIO * size + (1 << 26)
-
-    def take(self, size: int) -> None:
-        self.left -= size
-        if self.left < 0:
-            raise UserError("it unpacks to far more than its size; refused as a likely bomb.")
+def _must_fit(unpacked: int, packed: int) -> None:
+    if unpacked > LARGEST_RATIO * packed + (1 << 26):
+        raise UserError("it unpacks to far more than its size; refused as a likely bomb.")
 
 
 def _decoded(frames: Iterable[bytes], shape: Shape) -> np.ndarray:

@@ -134,16 +134,22 @@ class _Deal:
 
     def answer(self, unit: Message) -> Message:
         for _ in range(ATTEMPTS):
-            worker = self._take()
+            with self._lock:
+                if self._stopped:
+                    raise _Stopped
+                worker = _waiting() or Worker()
+                self._busy.add(worker)
             try:
                 answer = worker.ask(unit)
             except EOFError:
-                self._drop(worker)
-                continue
+                answer = None
             with self._lock:
                 self._busy.discard(worker)
-            _idle.append(worker)
-            return answer
+            if answer:
+                _idle.append(worker)
+                return answer
+            worker.kill()
+            worker.close()
         raise UserError(
             f"a worker process died {ATTEMPTS} times over the same episodes of {unit.header['name']}, perhaps for lack "
             f"of memory; set {VARIABLE} to use fewer workers."
@@ -154,20 +160,6 @@ class _Deal:
             self._stopped = True
             for worker in self._busy:
                 worker.kill()
-
-    def _take(self) -> Worker:
-        with self._lock:
-            if self._stopped:
-                raise _Stopped
-            worker = _waiting() or Worker()
-            self._busy.add(worker)
-            return worker
-
-    def _drop(self, worker: Worker) -> None:
-        with self._lock:
-            self._busy.discard(worker)
-        worker.kill()
-        worker.close()
 
 
 def deal(units: Sequence[Message]) -> list[Message]:
