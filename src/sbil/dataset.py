@@ -107,7 +107,6 @@ class Pool(NamedTuple):
 
     @property
     def images(self) -> bool:
-        """Whether the observations are images."""
         return self.observations.dtype == jnp.uint8
 
     @property

@@ -105,12 +105,10 @@ class Tally:
     @property
     def strange(self) -> int:
         """How many numbers such as -9 or 999 stand apart from all others."""
-        return sum(count for number, count in self.sentinels.items() if self._apart(number))
-
-    def _apart(self, number: float) -> bool:
         if not np.isfinite(self.plain_low):
-            return False
-        return self.plain_low >= 0 if number < 0 else number > 2 * max(self.plain_high, 0)
+            return 0
+        positive, far = self.plain_low >= 0, 2 * max(self.plain_high, 0)
+        return sum(count for number, count in self.sentinels.items() if (positive if number < 0 else number > far))
 
 
 def _hashes(column: pl.Series) -> np.ndarray:

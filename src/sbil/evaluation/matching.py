@@ -28,7 +28,6 @@ class MethodScores(NamedTuple):
     metrics: dict[str, Interval]
 
     def as_json(self) -> dict[str, Any]:
-        """The row as plain values."""
         return {"method": self.method, **{name: found.as_json() for name, found in self.metrics.items()}}
 
 

@@ -100,7 +100,7 @@ def semi_supervised(results: Sequence[Result]) -> Figure:
     own trajectories, also those of thinned decisions, counts as another method here.
     """
     groups = grouped(distinct(results), lambda result: (setting_of(result), result.cell.size))
-    groups = {place: here for place, here in groups.items() if _further(here)}
+    groups = {place: here for place, here in groups.items() if not all(is_ordinary(result.cell) for result in here)}
     if not groups:
         raise UserError("no cell has unlabelled trajectories; a semi-supervised figure needs some.")
     every = [result for here in groups.values() for result in here]
@@ -190,10 +190,6 @@ def write(figure: Figure, path: Path) -> None:
     with matplotlib.rc_context({"svg.hashsalt": "sbil", "svg.fonttype": "none", "pdf.fonttype": 42}):
         figure.savefig(content, format=kind, dpi=160, metadata={STAMPS[kind]: None})
     files.write_bytes(path, content.getvalue())
-
-
-def _further(results: Sequence[Result]) -> bool:
-    return not all(is_ordinary(result.cell) for result in results)
 
 
 def _method(result: Result) -> str:

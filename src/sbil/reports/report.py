@@ -31,7 +31,6 @@ class ResultsReport:
     clinical: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
         content = {"verdict": self.verdict, "cells": self.cells} if self.cells else {"clinical": self.clinical}
         return {**content, "written": list(map(str, self.written))}
 

@@ -25,7 +25,6 @@ class View:
     decisions: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
         return {**vars(self), "file": str(self.file)}
 
 
