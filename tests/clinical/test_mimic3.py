@@ -213,12 +213,12 @@ def test_units_that_were_mixed_up(hospital, run):
     hospital.chart(2, 211, "2150-03-01 11:00:00", 3000)
     table, flow = run(hospital)
     days = of_stay(table, 20)
-    assert days["temperature_today"].to_list() == [37] * 6  # 60 is none in either unit, and carried forward
+    assert days["temperature_today"].to_list() == [37] * 6  # 60 is no temperature in either unit; 37 is carried forward
     temperature = counts(flow, "temperature")
     assert (temperature["unit mended"], temperature["implausible"], temperature["used"]) == (2, 1, 5)
     assert days["oxygen_saturation_today"][0] == 97
     assert days["haematocrit_today"][0] == 31
-    assert days["heart_rate_today"][0] == 76  # 3000 is removed; the mean of the cohort stands
+    assert days["heart_rate_today"][0] == 76  # 3000 is removed; the mean of the cohort replaces it
     assert counts(flow, "heart_rate")["implausible"] == 1
 
 
@@ -280,7 +280,7 @@ def test_twenty_days_at_most(hospital, run):
 
 
 def test_only_what_the_table_rests_on_is_counted(hospital, run):
-    """Of stay 20 days 1 to 20 are kept, of stay 30, which had no treatment, none, of stay 40 the only one."""
+    """Days 1 to 20 of stay 20 are kept, no day of stay 30, which had no treatment, and the only day of stay 40."""
     for subject, (last, treated) in enumerate([(22, True), (2, False), (1, True)], start=2):
         hospital.patient(subject)
         hospital.stay(subject, 10 * subject, "2150-03-01 00:00:00", f"2150-03-{last:02} 23:00:00")
@@ -363,7 +363,7 @@ def test_a_stopped_run_goes_on_with_the_next_table(hospital, tmp_path, monkeypat
     assert read == ["patients", "icustays", "procedureevents_mv", "prescriptions", "labevents"]
     read.clear()
     work = tmp_path / "demos.parquet.work" / OWN
-    (work / "patients.json").write_text("{")  # a note that is not whole
+    (work / "patients.json").write_text("{")  # a note that was cut off
     (work / "chartevents.part").write_text("PAR1 cut off")
     with (source / "ICUSTAYS.csv").open("a") as file:
         file.write("\n")  # another file than the one that was read
@@ -769,7 +769,7 @@ def test_the_demo(tmp_path):
     assert cohort.flow["edition"] == "demo of v1.4"
     assert [(step["left"], step["patients"]) for step in cohort.flow["stays"]][-1] == (110, 81)
     assert cohort.flow["days"]["actions"] == {"none": 76, "antibiotics": 219, "ventilation": 69, "both": 247}
-    assert counts(cohort.flow, "heart_rate")["used"] == 12_925  # of 110 stays' first 20 days; 15,376 in all 136 stays
+    assert counts(cohort.flow, "heart_rate")["used"] == 12_925  # of 15,376 in all 136 stays
     for row in cohort.flow["covariates"]:
         assert sum(row[kind] for kind in ORIGINS) == 611
     table = pl.read_parquet(cohort.path)

@@ -155,7 +155,7 @@ def test_the_flow_hides_what_could_be_subtracted(tmp_path):
     assert ["20", "read"] in lines
     assert ["<", "10", "without", "any", "measurement"] in lines
     assert ["≥", "11", "kept"] in lines
-    assert ["≥", "2", "ever", "ventilated"] in lines  # 11 less 9
+    assert ["≥", "2", "ever", "ventilated"] in lines  # at least 11 kept, minus at most 9
     assert [str(18 * 12 + 1), "kept"] in lines
     assert not any("after the last entry" in line for line in str(cohort).splitlines())
 

@@ -298,7 +298,7 @@ def test_a_run_that_was_stopped_goes_on(hospital, tmp_path, stop):
     _, error = process.communicate(timeout=60)
     assert process.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL), error
     [checkpoint] = (torn / "clinical" / "data").glob(".*.checkpoint")
-    assert len(measured(torn)) == 1  # the baseline; the rest is not there yet
+    assert len(measured(torn)) == 1  # only the baseline is finished
     again = start(torn, hospital, updates)
     _, error = again.communicate(timeout=300)
     assert again.returncode == 0, error

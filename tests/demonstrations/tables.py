@@ -29,7 +29,7 @@ def assert_same(one, other):
     """Equal trajectories, names, groups and schema."""
     assert (one.action_names, one.observation_names) == (other.action_names, other.observation_names)
     assert without_fills(one.schema) == without_fills(other.schema)
-    if one.schema:  # rounded by the order of the rows
+    if one.schema:  # means are rounded differently if the rows come in another order
         fills = [
             [np.nan if c.fill is None else c.fill for c in schema.columns] for schema in (one.schema, other.schema)
         ]

@@ -1,6 +1,6 @@
 """Any input gives data or a one-line error: no traceback, no hang, no recorded value in the message.
 
-`SBIL_FUZZ=2500 pytest tests/demonstrations/test_fuzz.py` tries that many inputs; without, three hundred.
+`SBIL_FUZZ=2500 pytest tests/demonstrations/test_fuzz.py` tries that many inputs; the default is 300.
 """
 
 import csv
@@ -95,7 +95,7 @@ def outcomes(tmp_path_factory):
 
 def test_malformed_inputs_are_read_or_refused_in_one_line(outcomes):
     found, fatal, folder = outcomes
-    for number in fatal:  # as a person would meet it: the reader is a process of its own
+    for number in fatal:  # as people use it: the reader is a process of its own
         again, lost = tried(folder, number, number + 1, "--real")
         assert not lost, f"input {number} ({found[number]['kind']}) ends the process or hangs"
         found = found | again
@@ -235,7 +235,7 @@ def test_numbers_that_no_float_holds(tmp_path):
 
 
 def test_a_policy_has_a_finite_answer_or_none():
-    """Once it chose the first action where its probabilities were not numbers."""
+    """An earlier version chose the first action if its probabilities were NaN."""
     scaling = Standardisation(np.zeros(2, np.float32), np.array([1, 0.01], np.float32))
     policy = Policy(probes.network(2, 4, 3), ("age", "pulse"), ("a", "b", "c"), scaling, {})
     assert np.isfinite(policy.probabilities([[1, 1e30]])).all()
@@ -267,7 +267,7 @@ def test_messages_are_one_line_that_can_be_printed():
 @pytest.mark.usefixtures("_here")
 @pytest.mark.parametrize("last", ["wü", "wü\n", "wüw\n", "é"])
 def test_latin_letters_at_the_very_end(tmp_path, last):
-    """They were once taken for UTF-8 that the end of the sample had cut."""
+    """An earlier version took them for UTF-8 that was cut at the end of the sample."""
     path = tmp_path / "latin.csv"
     path.write_bytes(f"pulse,treat\n1,none\n2,{last}".encode("cp1252"))
     assert set(read(path, action="treat").action_names) == {"none", last.strip()}

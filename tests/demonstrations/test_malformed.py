@@ -14,7 +14,7 @@ from tables import GOOD, ROLES, in_process
 from probes import refused
 from sbil.demonstrations import Column, Schema, check, read, read_observations, reader_process
 
-SECRET = "Quasimodo"  # stands in cells; no message may quote it
+SECRET = "Quasimodo"  # a text in cells, which no message may quote
 
 
 @pytest.fixture(autouse=True)

@@ -213,7 +213,7 @@ def test_minaris_own_files(kind):
 @pytest.mark.parametrize("jpeg", [False, True])
 @pytest.mark.parametrize("shape", [(32, 40, 3), (32, 40)])
 def test_images_of_minari(kind, jpeg, shape):
-    """Plain images lose nothing to JPEG but a little brightness."""
+    """JPEG changes nothing in plain images but their brightness, by a little."""
     observed = gymnasium.spaces.Box(0, 255, shape, np.uint8)
     created(
         "images-v0", observed, lambda step: np.full(shape, 60 * step, np.uint8), data_format=kind, jpeg_encoding=jpeg

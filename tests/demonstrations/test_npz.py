@@ -103,7 +103,7 @@ def test_numpy_reads_the_file_without_pickle(folder, good):
 def test_file_is_compressed(folder):
     flat = Demonstrations((Trajectory(np.zeros((1_000, 4), np.float32), np.zeros(1_000, np.int32)),), ("only",))
     save(flat, folder / "flat.npz")
-    assert (folder / "flat.npz").stat().st_size < 5_000  # of 20,000 bytes
+    assert (folder / "flat.npz").stat().st_size < 5_000  # the arrays have 20,000 bytes
 
 
 def members(content):
@@ -364,7 +364,7 @@ def test_mutated_arrays_do_no_harm(folder, good, data):
 
 @pytest.mark.parametrize("method", [1, 6, 9, 12, 14, 93, 97])
 def test_other_ways_of_compression_are_read_or_refused(folder, good, method):
-    """The archive claims a method that its bytes are not of."""
+    """The archive names a way of compression that its bytes do not have."""
     arrays = members(good)
     content = bytearray(packed(arrays))
     at = content.find(b"PK\x01\x02")

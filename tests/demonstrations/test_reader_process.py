@@ -1,4 +1,4 @@
-"""The process that parses tables: it imports little, takes little memory, and its end is one line."""
+"""The process that parses tables: it imports little and takes little memory; if it dies, the message is one line."""
 
 import os
 import subprocess

@@ -132,7 +132,7 @@ def test_bad_ends(columns, words):
 
 def test_truncated_is_guessed_by_its_name():
     found = check(ends(truncated=[0, 0, 0, 1], done=[0, 1, 0, 1]))
-    assert (found.roles["truncated"], found.roles["terminal"]) == ("truncated", None)  # here done means either end
+    assert (found.roles["truncated"], found.roles["terminal"]) == ("truncated", None)  # here `done` means either end
     assert next(column for column in found.columns if column.name == "done").role == "left out"
     assert "--truncated truncated" in found.command
     found = check(ends(truncated=[0, 0, 0, 1], terminated=[0, 1, 0, 0]))
@@ -141,7 +141,7 @@ def test_truncated_is_guessed_by_its_name():
 
 
 def test_what_a_person_observes_is_no_end_and_no_action():
-    """A column named as observed is not guessed to be the end; it once was."""
+    """A column that is given as an observation is not guessed to be the end, as an earlier version did."""
     table = ends(done=[0, 1, 0, 1])
     found = check(table, observations=["x", "done"])
     assert found.roles["terminal"] is None

@@ -352,7 +352,7 @@ sys.addaudithook(listen)
 
 @contextlib.contextmanager
 def silence():
-    """Nothing is run meanwhile."""
+    """Fail if anything in a file is run while the block runs."""
     global LISTENING
     HEARD.clear()
     LISTENING = True
@@ -371,7 +371,7 @@ def statistics_of(path):
 
 
 def changed(state, **changes):
-    """A tensor of `state` that is pickled with other words."""
+    """A state in which one tensor is pickled with other arguments."""
     state = copy.copy(state)
     weight = state["action_net.weight"]
     state["action_net.weight"] = Tensor(weight.array, weight.key, **changes)

@@ -85,7 +85,7 @@ def theirs():
 
 @needs_package
 def test_probabilities_are_those_of_the_package(theirs):
-    """Sums, differenced, are the rows of the package's matrix: to single precision, and 0 where that is 0."""
+    """Differences of our sums are the rows of the package's matrix, in single precision; 0 stays exactly 0."""
     played, dynamics = icu_sepsis.steps(), theirs.dynamics
     np.testing.assert_allclose(np.diff(played.start, prepend=0), dynamics["d_0"], atol=1e-6)
     rng = np.random.default_rng(0)

@@ -63,7 +63,7 @@ def test_whole_episodes(name):
     """Along whole episodes both go on, end and run out of time at the same steps.
 
     Each step starts from gymnasium's own state: an inverted pendulum doubles a rounding error every 0.2 s, so
-    free-running copies part after some hundred steps however right both are.
+    two correct copies that run freely differ after some hundred steps.
     """
     ours = environments.get(name)
     env = gymnasium.make(name)

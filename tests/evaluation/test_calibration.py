@@ -43,7 +43,7 @@ def test_curve_is_scikit_learns_and_sums_to_the_expected_error():
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("chunk", [7, 2**18])
 def test_temperature_is_scipys(monkeypatch, temperature, chunk):
-    """Actions drawn at a known temperature: it is found again, as near as SciPy finds it."""
+    """Actions are drawn at a known temperature. Our search finds it as closely as SciPy does."""
     monkeypatch.setattr(calibration, "CHUNK", chunk)
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(3000, 4)) * 2
@@ -67,10 +67,10 @@ def test_temperature_never_makes_it_worse(rows, actions, scale, seed):
 
 def test_extremes_stay_within_bounds():
     sure = np.array([[5.0, 0.0], [0.0, 5.0]])
-    assert fit_temperature(sure, np.array([0, 1])) == pytest.approx(LOWEST)  # all matched: as certain as can be
-    assert fit_temperature(sure, np.array([1, 0])) == pytest.approx(HIGHEST)  # none matched: as even as can be
-    assert fit_temperature(np.zeros((3, 2)), np.array([0, 1, 0])) == 1.0  # nothing to choose by
-    assert fit_temperature(np.float32(sure), np.array([0, 0])) > 1  # single precision is welcome
+    assert fit_temperature(sure, np.array([0, 1])) == pytest.approx(LOWEST)  # all are matched: the most certain
+    assert fit_temperature(sure, np.array([1, 0])) == pytest.approx(HIGHEST)  # none is matched: the least certain
+    assert fit_temperature(np.zeros((3, 2)), np.array([0, 1, 0])) == 1.0  # all temperatures are equal
+    assert fit_temperature(np.float32(sure), np.array([0, 0])) > 1  # single precision is accepted
 
 
 def test_log_probabilities_will_do_for_logits():

@@ -30,7 +30,7 @@ def test_every_decision_is_judged_by_a_policy_that_did_not_see_it(monkeypatch):
     def fake_decided(training, held_out):
         assert not set(training.groups) & set(held_out.groups)
         assert set(training.groups) | set(held_out.groups) == {1, 3, 4, 8}
-        first = held_out.flat().observation[:, 0]  # one number a decision, to find it again
+        first = held_out.flat().observation[:, 0]  # one number per decision, which identifies it
         return Decided(np.stack([first, first, first], axis=1), held_out.decisions().action, None)
 
     monkeypatch.setattr(crossvalidation, "fit", fake_fit)

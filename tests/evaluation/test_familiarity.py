@@ -43,13 +43,13 @@ def normal(count=400, columns=3, seed=0) -> np.ndarray:
 
 
 def matched(right) -> Decided:
-    """Decisions of which these are matched; every one an episode."""
+    """Decisions that are matched where `right` says so. Each is an episode."""
     right = np.asarray(right, bool)
     return Decided(np.eye(2)[np.where(right, 0, 1)], np.zeros(len(right), int), np.arange(len(right)))
 
 
 class Ball:
-    """A policy whose energy is the distance from 0, and which finds both actions as probable everywhere."""
+    """A policy whose energy is the distance from 0, and which gives both actions the same probability everywhere."""
 
     action_names = ("no", "yes")
     temperature = 1.0
@@ -144,7 +144,7 @@ def test_coverage_by_hand():
     found = coverage(matched([1] * 5 + [0] * 5), {"energy": -np.arange(10.0), "none": np.zeros(10)})
     assert [curve.value for curve in found.accuracy["energy"].values()] == [0.5, *(5 / k for k in (9.5, 9, 8, 7, 5))]
     assert tuple(found.accuracy["energy"]) == SHARES
-    assert {curve.value for curve in found.accuracy["none"].values()} == {0.5}  # in equal parts
+    assert {curve.value for curve in found.accuracy["none"].values()} == {0.5}  # kept in equal parts
     assert found.area["energy"].value == pytest.approx((5 + sum(5 / k for k in range(6, 11))) / 10)
     assert found.area["none"] == found.accuracy["none"][1.0]
     assert found.differences["none"].value == pytest.approx(found.area["energy"].value - 0.5)

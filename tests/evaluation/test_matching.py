@@ -54,7 +54,7 @@ def learned(d: Decided) -> dict[str, float]:
     p, a, labels = d.probabilities, d.actions, np.arange(d.probabilities.shape[1])
     present, chosen = np.unique(a), p.argmax(axis=1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of chosen actions that are never taken
+        warnings.simplefilter("ignore")  # warnings about actions that are chosen and never taken
         balanced = sk.balanced_accuracy_score(a, chosen)
     one = len(present) > 1
     gap = 0.0
@@ -239,7 +239,7 @@ def test_folds_of_one_action_do_not_count():
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
-    """The four decisions of an episode are all right or all wrong: resampled rows give intervals too narrow."""
+    """The four decisions of an episode are all right or all wrong: resampled rows give too narrow intervals."""
     rng, inside, alone, trials = np.random.default_rng(0), 0, 0, 200
     for trial in range(trials):
         chance = np.repeat(rng.beta(2.0, 1.0, size=60), 4)  # the mean accuracy is 2/3

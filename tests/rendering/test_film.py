@@ -21,7 +21,7 @@ LANDER = Environment("LunarLander-v3", Spec((8,), 4), 1000, (), ())
 
 @dataclasses.dataclass
 class Stub:
-    """Checks what it is shown; does one thing, or draws evenly."""
+    """Checks what it is shown. Takes one action always, or draws actions uniformly."""
 
     spec: Spec
     action: int = 0

@@ -336,7 +336,7 @@ def test_one_number_is_the_same_wherever_it_is_shown(opened, tmp_path):
 
 
 def seen(tab, place):
-    """How many elements can be seen without scrolling sideways, wholly, and beside what stays in its place."""
+    """How many elements are wholly visible without scrolling sideways, and not covered by the fixed column."""
     inside = """(marks) => marks.filter((mark) => {
       const box = mark.getBoundingClientRect(), around = mark.closest(".scroll").getBoundingClientRect();
       const middle = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);

@@ -56,7 +56,7 @@ PAYLOADS = (
 
 
 def demonstrations(lengths=(12, 30, 7, 18), names=("heart rate [bpm]", "lactate [mmol/L]", "dose"), actions=3):
-    """Walks whose values lie near 80, 2 and 0, but for one wild heart rate in the second episode."""
+    """Walks with values near 80, 2 and 0, except for one extreme heart rate in the second episode."""
     rng = np.random.default_rng(0)
     trajectories = []
     for index, length in enumerate(lengths):
@@ -123,7 +123,7 @@ def test_the_data_are_those_of_the_episodes():
 
 def test_the_band_holds_nine_tenths_of_the_values_and_unusual_is_half_its_width_further():
     values = np.arange(101.0)
-    values[100] = 146.0  # beyond 95 + 45, as 145 is not
+    values[100] = 146.0  # beyond the fence: the band ends at 95, and half its width is 45
     other = np.concatenate([np.zeros(100), [1.0]])  # nearly always one value: nothing is unusual
     whole = np.stack([values, other], axis=1).astype(np.float32)
     data = Demonstrations((Trajectory(whole, np.zeros(101, np.int32)),), ("a", "b"))

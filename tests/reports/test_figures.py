@@ -99,7 +99,7 @@ def test_eight_methods_look_different_and_a_method_looks_the_same_in_every_panel
     assert len(set(looks[0])) == len({colour for colour, _ in looks[0]}) == 8
     assert looks[0] == looks[1][1:]
     assert labels(figures.against_size(made[1:]))[-1] == "BC"
-    assert min(np.ptp(to_rgb(colour)) + 1 - sum(to_rgb(colour)) / 3 for colour in figures.COLOURS) > 0.4  # none pale
+    assert min(np.ptp(to_rgb(colour)) + 1 - sum(to_rgb(colour)) / 3 for colour in figures.COLOURS) > 0.4  # none is pale
 
 
 def test_profiles_hold_the_share_of_runs_above(results):
@@ -170,7 +170,7 @@ def test_diverged_runs_do_not_ruin_the_axes():
     assert 1 < low < 1.2 < 1.7 < high < 2  # the middle halves of the sound runs
     assert panel.get_yscale() == "linear"
     assert "EDM (our default): 2 of 12 diverged\nEDM, as printed: 12 of 12 diverged" in panel.get_title()
-    (alone,) = figures.diagnostics(made[1:], ["energy"]).axes  # nothing sound to look at: all that is finite
+    (alone,) = figures.diagnostics(made[1:], ["energy"]).axes  # no run is sound, so all finite values count
     assert alone.get_yscale() == "symlog"
     assert alone.get_ylim()[1] > 1e6
 

@@ -38,7 +38,7 @@ class Counter(gymnasium.Env):
 
 
 def register(name: str, *, limit: int | None = 20, entry_point="simulators:Counter", **kwargs) -> str:
-    """Register a counter under `name`, anew where it is known."""
+    """Register a counter under `name`, and replace one that is registered already."""
     gymnasium.registry.pop(name, None)
     gymnasium.register(name, entry_point=entry_point, max_episode_steps=limit, kwargs=kwargs)
     return name

@@ -233,7 +233,7 @@ def test_workers_name_what_is_missing(package, tmp_path, monkeypatch):
 def test_get_falls_back_to_gymnasium(monkeypatch):
     assert environments.get("MountainCar-v0").spec == ((2,), 3)
     assert environments.get("MountainCar-v0") is environments.get("MountainCar-v0")
-    assert environments.get("CartPole-v0").time_limit == 200  # near to CartPole-v1, and yet another one
+    assert environments.get("CartPole-v0").time_limit == 200  # similar in name to CartPole-v1, but another environment
     with pytest.raises(UserError, match="unknown environment 'cartpole'; did you mean 'CartPole-v1'"):
         environments.get("cartpole")
     with pytest.raises(UserError, match="no returns have been measured in MountainCar-v0"):
@@ -277,7 +277,7 @@ def test_a_killed_worker_is_replaced(monkeypatch):
     np.testing.assert_array_equal(environment.play(networks(4), seeds, greedy=True).returns, before)
     timer.join()
     assert not victims & waiting_workers()
-    for pid in waiting_workers():  # and those that die while nothing is played
+    for pid in waiting_workers():  # workers that die while nothing is played
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(worker.alive() for worker in workers._idle))
     np.testing.assert_array_equal(environment.play(networks(4), seeds, greedy=True).returns, before)
