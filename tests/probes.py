@@ -27,6 +27,7 @@ TINY = {
     **{"trunk": (8, 4), "head": (6,), "rounds": 3, "margin": 0.6},
     **{"warm_updates": 4, "warm_batch": 8, "feature_updates": 4, "feature_batch": 8},
     **{"value_updates": 4, "value_batch": 8},
+    **{"horizon": 2, "starts": 8, "centres": 8, "dynamics_hidden": (6,)},
 }
 
 
@@ -156,7 +157,8 @@ def refusal(capsys, *words: object) -> str:
     return error
 
 
-SLOW = ("dsfn", "edm_robust", "tril", "value_dice", "value_dice_exact")  # compiled for more than three seconds
+# Compiled for more than three seconds.
+SLOW = ("dsfn", "edm_imagined", "edm_robust", "tril", "value_dice", "value_dice_exact")
 
 
 def by_speed(names: Iterable[str]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 By imagined rollouts: every candidate is trained on all demonstrations and acts in a model of the dynamics that was
 learned from them. The one that stays nearest to the demonstrated states is kept. Where the model cannot be trusted, the
-held-out log-loss of cross-validation decides.
+held-out log-loss of cross-validation decides among the candidates of behavioural cloning.
 """
 
 import time
@@ -27,6 +27,7 @@ from sbil.text import counted
 from sbil.training import Trained
 
 MODEL = 0.1  # of the time of a choice: learning the model
+CLONING = "bc"  # without a trusted model only its settings compete: held-out decisions compare other methods badly
 FEW = 10  # steps with a known successor: with fewer the model is not even tried
 
 Watch = Callable[[float, str], None]  # the share of the work that is done, and what is known now
@@ -142,7 +143,8 @@ def choose(
         why = "no policy stays at a finite distance from the demonstrated states"
     if criterion == "imagined":
         raise UserError(f"imagined rollouts cannot choose here: {why}; use the criterion auto, log_loss or error.")
-    choice = _by_crossvalidation(draw, candidates, "log_loss", progress, checkpoint)
+    cloned = [candidate for candidate in candidates if candidate.algorithm == CLONING] or candidates
+    choice = _by_crossvalidation(draw, cloned, "log_loss", progress, checkpoint)
     return replace(choice, record={**choice.record, "why": why, **facts})
 
 
@@ -186,7 +188,7 @@ def _distrust(judges: Judges) -> str:
 
 
 def _r2_next(judges: Judges) -> float | None:
-    return _plain(judges.trust.r2_after[0, 0])
+    return _plain(judges.trust.after[0, 0])
 
 
 def facts_of(judges: Judges, names: Sequence[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import spearmanr
 
+from sbil.choosing import CLONING
 from sbil.dynamics.measures import SHORTEST
 from studies.pages import RESULTS
 
@@ -77,7 +78,10 @@ def _imagined(draw: pl.DataFrame) -> float:
 
 
 def _auto(draw: pl.DataFrame) -> float:
-    return _imagined(draw) if draw["horizon"][0] >= SHORTEST else _by("log_loss")(draw)
+    """As sbil.choosing chooses: without a trusted model, by log-loss among the candidates of behavioural cloning."""
+    if draw["horizon"][0] >= SHORTEST:
+        return _imagined(draw)
+    return _by("log_loss")(draw.filter(pl.col("method").str.split("+").list.first() == CLONING))
 
 
 WAYS: dict[str, Callable[[pl.DataFrame], float]] = {

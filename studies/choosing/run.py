@@ -21,9 +21,11 @@ import tyro
 
 from sbil import demonstrators, environments, files
 from sbil.algorithms.base import written
-from sbil.choosing import Judges, judged, judges_of
-from sbil.dataset import Dataset, Spec, capacity_for, make_dataset, spec_of
+from sbil.choosing import CLONING, Judges, judged, judges_of
+from sbil.clinical import icu_sepsis
+from sbil.dataset import Dataset, Spec, capacity_for, features_of, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations
+from sbil.environments.icu_sepsis import NAME as SEPSIS
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
 from sbil.experiments.environment import demonstrations_for
@@ -74,7 +76,7 @@ class Run:
     agents: Path | None = None
     """A folder of policies that demonstrate instead of those that ship."""
     hold_out: bool = True
-    """Score every method by cross-validation, too."""
+    """Score every setting of BC by cross-validation, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +126,8 @@ class Cells:
     def collected(self) -> tuple[Demonstrations, tuple[float, float]]:
         """Demonstrations, and the returns of a random network and of the demonstrator: scores 0 and 1."""
         environment, demonstrator, mode, _ = self.setting
+        if environment == SEPSIS:
+            return icu_sepsis.record(max(SIZES) * 10, self.asked.seed), (0.0, 1.0)
         if not self.asked.agents:
             found = demonstrations_for(environment, demonstrator, mode, self.asked.seed)
             return found, environments.scale(environment, demonstrator, mode)
@@ -247,13 +251,14 @@ def trained(cells: Cells) -> tuple[pl.DataFrame, dict[str, Any]]:
         rows.append(pl.DataFrame(made | _played(cells, stacked, runs)))
     known = pl.concat(rows)
     if cells.asked.hold_out:
-        known = known.join(_crossvalidated(cells, candidates), on=["run", "method"], maintain_order="left")
+        known = known.join(_crossvalidated(cells, candidates), on=["run", "method"], how="left", maintain_order="left")
     return known, {hidden: _joined(parts) for hidden, parts in networks.items()}
 
 
 def measured(cells: Cells, pilot: bool) -> pl.DataFrame:
     """Return the rows of trained networks with what the draws alone say of them."""
-    judges = judges_of(cells.spec, cells.dataset, cells.keys("choosing"))
+    one_hot = [range(features_of(cells.spec))] if cells.setting.environment == SEPSIS else []
+    judges = judges_of(cells.spec, cells.dataset, cells.keys("choosing"), one_hot=one_hot)
     parts = []
     for (hidden,), rows in pl.read_parquet(cells.path).partition_by("hidden", as_dict=True).items():
         networks = cells.read(hidden, len(rows))
@@ -276,7 +281,11 @@ def _joined(trees: list[Any]) -> Any:
 
 
 def _played(cells: Cells, stacked: Any, runs: np.ndarray) -> dict[str, np.ndarray]:
-    """Let policies act in the environment."""
+    """Let policies act in the environment. In ICU-Sepsis the probability of survival is known exactly."""
+    if cells.setting.environment == SEPSIS:
+        tables = np.asarray(jax.vmap(lambda network: network(jnp.eye(features_of(cells.spec))))(stacked))
+        survived = np.array([icu_sepsis.survival(icu_sepsis.likeliest(table)) for table in tables])
+        return {"return": survived, "score": survived}
     environment, keys = environments.get(cells.setting.environment), cells.keys("evaluate")
     episodes = min(cells.asked.episodes, 50) if environment.name.startswith("LunarLander") else cells.asked.episodes
     returns = play(environment, Policies(call, stacked), keys[runs], episodes).mean(axis=1)
@@ -317,8 +326,8 @@ def _ensembles(cells: Cells, judges: Judges, parts: list[tuple[pl.DataFrame, Any
 
 
 def _crossvalidated(cells: Cells, candidates: list[Candidate]) -> pl.DataFrame:
-    """The held-out log-loss and error of every method on every draw, for its first network."""
-    first = [candidate for candidate in candidates if candidate.network == 0]
+    """The held-out log-loss and error of every setting of BC on every draw, for its first network."""
+    first = [candidate for candidate in candidates if candidate.network == 0 and candidate.algorithm == CLONING]
     found = select(cells.spec, first, cells.dataset, cells.keys("choosing"))
     return pl.DataFrame(
         [
@@ -335,7 +344,7 @@ def _crossvalidated(cells: Cells, candidates: list[Candidate]) -> pl.DataFrame:
 
 
 def _trust(judges: Judges) -> pl.DataFrame:
-    after = np.asarray(judges.trust.r2_after, np.float64)
+    after = np.asarray(judges.trust.after, np.float64)
     return pl.DataFrame(
         {
             "run": range(len(judges.horizons)),

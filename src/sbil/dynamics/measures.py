@@ -21,8 +21,8 @@ REFERENCES = 512  # demonstrated states that imagined ones are compared with
 VISITED = 256  # imagined states whose distribution is compared
 CAP = 4.0  # standard deviations: what is farther away counts as this far
 AT_ONCE, AT_ONCE_GPU = 8, 128  # policies
-LOST = 0.2  # of the variance of states: when a model is expected to have lost this much, imagined rollouts stop
-SHORTEST, LONGEST = 2, 100  # steps of imagined rollouts; with fewer the model is not trusted
+LOST = 0.5  # of the variance of states: when a model has lost this much, imagined rollouts stop
+SHORTEST, LONGEST = 5, 100  # steps of imagined rollouts; with fewer the model is not trusted
 RESAMPLES = 1000
 
 
@@ -56,10 +56,18 @@ class Measures(NamedTuple):
 def horizons_of(trust: Trust) -> np.ndarray:
     """[R], how many steps policies act in the models: fewer than SHORTEST means that a model is not trusted.
 
-    The error of a state is taken to grow by that of the first step in every step.
+    They act until the model has lost the share LOST of the median column. Beyond the steps that were recorded in a row
+    the loss is taken to grow evenly.
     """
-    lost = 1 - np.nan_to_num(np.asarray(trust.r2_after)[..., 0], nan=-np.inf)
-    return np.minimum(LOST / np.maximum(lost, LOST / LONGEST), LONGEST).astype(int)
+    lost = 1 - np.asarray(trust.after)
+    return np.array([_horizon(own[np.isfinite(own)]) for own in lost])
+
+
+def _horizon(lost: np.ndarray) -> int:
+    """The steps before a model has lost too much; lost: [recorded steps], its share after 1, 2, ... steps."""
+    if (too_much := lost > LOST).any():
+        return min(int(too_much.argmax()), LONGEST)
+    return int(min(len(lost) * LOST / max(lost[-1], LOST / LONGEST), LONGEST)) if lost.size else 0
 
 
 def views_of(dataset: Dataset) -> View:

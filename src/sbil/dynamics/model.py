@@ -68,13 +68,18 @@ class Trust(NamedTuple):
     """How far a model can be trusted: by cross-validation within its draw."""
 
     r2: Float[Array, " inputs"]  # of one step; 1: exact, 0: as good as the mean step; NaN: every step is the same
-    r2_after: Float[Array, " horizon"]  # of the state after 1, 2, ... steps; NaN: too few steps were recorded in a row
+    r2_after: Float[Array, "horizon inputs"]  # of the state after 1, 2, ... steps; NaN: too few were recorded in a row
     disagreement: Float[Array, ""]  # of the members about a step, in sizes of a step; 0 where the networks do not help
 
     @property
     def step(self) -> Float[Array, ""]:
         """The R2 of one step: the mean over columns, none below 0."""
         return jnp.nanmean(jnp.maximum(self.r2, 0), axis=-1)
+
+    @property
+    def after(self) -> Float[Array, " horizon"]:
+        """The R2 of the state after 1, 2, ... steps: of the median column. Columns with equal steps do not count."""
+        return jnp.nanmedian(jnp.where(jnp.isnan(self.r2)[..., None, :], jnp.nan, self.r2_after), axis=-1)
 
 
 class Fit(NamedTuple):
@@ -345,7 +350,7 @@ def _judge(steps: Steps, part: Part) -> Judged:
 
 
 def _open_loop(model: Model, steps: Steps, following: Int[Array, " steps"], part: Part) -> tuple[Array, Array]:
-    """[HORIZON] summed squared errors of states predicted 1, 2, ... steps ahead, and their spread around the mean.
+    """[HORIZON, inputs] squared errors of states predicted 1, 2, ... steps ahead, summed, and their spread.
 
     The recorded actions are taken. Starts are held-out steps; only held-out steps that were recorded in a row count.
     """
@@ -361,8 +366,8 @@ def _open_loop(model: Model, steps: Steps, following: Int[Array, " steps"], part
         states, _ = follow(model, states, action)
         counts = counts * outside[place]
         truth = after[place]
-        error = (((states.mean(axis=0) - truth) ** 2).mean(axis=-1) * counts).sum()
-        spread = ((truth**2).mean(axis=-1) * counts).sum()
+        error = (((states.mean(axis=0) - truth) ** 2) * counts[:, None]).sum(axis=0)
+        spread = ((truth**2) * counts[:, None]).sum(axis=0)
         then = following[place]
         return (states, jnp.maximum(then, 0), counts * (then >= 0)), (error, spread)
 

@@ -171,7 +171,7 @@ def _rehearsed(
     far = float(np.quantile(apart, WITHIN))
     outside = np.asarray(episodes.distance[:horizon]) > far
     ends = bool(model.ends)
-    after = np.asarray(judges.trust.r2_after[0], float)
+    after = np.asarray(judges.trust.after[0], float)
     return Imagined(
         horizon=horizon,
         near=_interval(found.near),

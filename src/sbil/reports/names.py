@@ -11,7 +11,7 @@ ORDER = (
     *("value_dice+actor_learning_rate=1e-4+gradient_penalty=1", "value_dice+straight_through=true"),
     *("value_dice_exact", "value_dice_exact+actor_learning_rate=1e-3"),
     *("edm", "edm:released", "edm:paper", "edm:paper+start=unit", "edm+weight=0.1/1+weight_decay=0/1"),
-    *("edm_robust", "edm_exact", "edm_metropolis"),
+    *("edm_robust", "edm_imagined", "edm_imagined:rollouts", "edm_exact", "edm_metropolis"),
     *("majority", "random"),
 )
 WITH_SETTINGS = {
