@@ -10,6 +10,7 @@ from sbil.cli.options import must_not_be_given
 from sbil.errors import UserError, unknown
 
 if TYPE_CHECKING:
+    from sbil.clinical.datasets import Known
     from sbil.experiments import Experiment, Result
     from sbil.experiments.run import Execute
     from sbil.reports.reproduce import Compared, Reproduced
@@ -99,6 +100,20 @@ def datasets_of(command: Command) -> "list[Compared]":
     from sbil.reports.reproduce import Compared
 
     known = [datasets.get(name) for name in split(command.env or "") if name in datasets.known()]
+    _require_options_of_datasets(command, known)
+    methods = split(command.algorithms) if command.algorithms else None
+    splits = 10 if command.draws is None else command.draws
+    found = []
+    for one in known:
+        asked = Asked(command.out / TableTask.private, command.source, command.accept_incomplete)
+        if not one.source:
+            asked = Asked(asked.folder, trajectories=recorded(command), episodes=command.episodes)
+        found.append(Compared(one, asked, one.wanted(methods, splits, command.updates)))
+    return found
+
+
+def _require_options_of_datasets(command: Command, known: "Sequence[Known]") -> None:
+    """Refuse options that mean nothing for the clinical datasets that were named."""
     needy = [one for one in known if one.source]
     if environments_of(command) == []:
         names = ["protocol", "quick", "demonstrators", "thin", "unlabelled", "seeds"]
@@ -110,15 +125,6 @@ def datasets_of(command: Command) -> "list[Compared]":
     if command.source and len(kinds) > 1:
         both = " or of ".join(kinds)
         raise UserError(f"--source is of {both}, not of both; run one after the other, with the same --out.")
-    methods = split(command.algorithms) if command.algorithms else None
-    splits = 10 if command.draws is None else command.draws
-    found = []
-    for one in known:
-        asked = Asked(command.out / TableTask.private, command.source, command.accept_incomplete)
-        if not one.source:
-            asked = Asked(asked.folder, trajectories=recorded(command), episodes=command.episodes)
-        found.append(Compared(one, asked, one.wanted(methods, splits, command.updates)))
-    return found
 
 
 def environments_of(command: Command) -> list[str] | None:

@@ -1,6 +1,6 @@
 """What the reader process does for `check`: one pass over a table, every rule, and the facts that a person sees."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,7 @@ UNSOUND = ("not a time", "no text", "too many names")  # where these are found, 
 def look(table: Table, roles: Roles, folder: Path) -> Check:
     """Look through a table; roles that were not given are guessed."""
     first, batches = begin(table)
-    said = {role: roles.said(role) for role in ROLES}
-    for role, name in said.items():
-        require(name, table.names, role)
-    found = guess(said, first, roles.observed)
+    found = guess(_said(roles, table.names), first, roles.observed)
     problems = Problems(raising=False)
     numeric = {name: looks_numeric(first, name) for name in table.names}
     schema = _planned(roles, found, numeric, problems)
@@ -47,7 +44,7 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
         description=table.description,
         rows=survey.rows,
         roles=found,
-        guessed=tuple(role for role, name in found.items() if name and not said[role]),
+        guessed=tuple(role for role, name in found.items() if name and not roles.said(role)),
         columns=tuple(_columns(survey, found, schema, read, numeric)),
         episodes=_episodes(read, found["episode"]),
         actions=_balance(tally.counts or {}) if tally else {},
@@ -55,6 +52,14 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
     )
     problems.apply(quality.RULES, quality.Look(seen, survey, read))
     return replace(seen, problems=problems.sorted())
+
+
+def _said(roles: Roles, names: Sequence[str]) -> dict[str, str | None]:
+    """The columns that were named, by role. Each must be a column of the table."""
+    said = {role: roles.said(role) for role in ROLES}
+    for role, name in said.items():
+        require(name, names, role)
+    return said
 
 
 def _planned(

@@ -97,11 +97,10 @@ class Roles:
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
         kinds = self._kinds()
         known = {column.name: column for column in self.schema.columns} if self.schema else {}
-        if self.observations or known:
-            chosen = [*(self.observations or known)]
-            chosen += [name for name in kinds if name not in chosen]
+        if named := [*(self.observations or known)]:
+            chosen = [*named, *(name for name in kinds if name not in named)]
         else:
-            free = {name for name in names if numeric[name] and name not in taken and not consequence(name)}
+            free = _free(names, numeric, taken)
             chosen = [name for name in names if name in kinds or name in free]
         for name in (*chosen, *kinds, *self.units):
             require(name, names, "observation")
@@ -118,6 +117,11 @@ class Roles:
     def _column(self, column: Column, kind: Kind | None) -> Column:
         changed = replace(column, unit=self.units.get(column.name, column.unit))
         return replace(changed, kind=kind, fill=None) if kind else changed
+
+
+def _free(names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> set[str]:
+    """The columns of numbers that have no role and were known before the decision."""
+    return {name for name in names if numeric[name] and name not in taken and not consequence(name)}
 
 
 def _excluded(given: Sequence[str] | str | Path | None) -> tuple[str, ...]:

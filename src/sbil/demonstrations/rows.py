@@ -4,7 +4,7 @@ Rows that come grouped by episode and in order stay where they are. Only other r
 gaps to fill, are written once more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -260,15 +260,27 @@ def _fill(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None
         at += len(column.names)
 
 
+def _require_columns(schema: Schema, keys: Mapping[str, str], names: Sequence[str]) -> None:
+    for column in schema.columns:
+        require(column.name, names, "observation")
+    for role, name in keys.items():
+        require(name, names, role)
+
+
+def _as_in_the_table(folder: Path, file: str, order: Order) -> str:
+    """Bring observations back to the order of the table, and return the name of their file."""
+    if order.chosen is None:
+        return file
+    np.save(folder / "back.npy", np.load(folder / file, mmap_mode="r")[np.argsort(order.chosen)])
+    return "back.npy"
+
+
 def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     """Write the observations of a table whose decisions may not be known, in the order of the file."""
     _, batches = begin(table)
     carry = schema.missing == "last" and schema.episode is not None
     keys = {role: name for role in ("episode", "time") if (name := schema.roles[role])}
-    for column in schema.columns:
-        require(column.name, table.names, "observation")
-    for role, name in keys.items() if carry else ():
-        require(name, table.names, role)
+    _require_columns(schema, keys if carry else {}, table.names)
     shown = {role: name for role, name in keys.items() if name in table.names}
     # Episode and time are needed only where values are carried on.
     needed = keys if carry else dict.fromkeys(keys)
@@ -280,9 +292,8 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     order = ordered(read, used, kept)
     problems.apply([rules.gaps_at_the_start], read, schema, order)
     file = observations(read, order, schema, folder)
-    if carry and order.chosen is not None:  # back to the order of the table
-        np.save(folder / "back.npy", np.load(folder / file, mmap_mode="r")[np.argsort(order.chosen)])
-        file = "back.npy"
+    if carry:
+        file = _as_in_the_table(folder, file, order)
     rows = np.arange(len(read)) if kept is None else kept
     np.save(folder / "kept.npy", read.rows.all()[rows])
     for role, column_name in shown.items():

@@ -113,14 +113,19 @@ def semi_supervised(results: Sequence[Result]) -> Figure:
                 _curve(panel, mine, [r.cell.task.unlabelled / size + shifts[method] for r in mine], styles[method])
             else:
                 _level(panel, mine[0], styles[method])
-        if any(result.cell.task.unlabelled for result in here):
-            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-            panel.set_xlabel("unlabelled trajectories for each labelled one")
-        else:
-            panel.set_xticks([])
+        _unlabelled_axis(panel, here)
     _score_axes(panels)
     _legend(figure, panels, styles)
     return figure
+
+
+def _unlabelled_axis(panel: Axes, results: Sequence[Result]) -> None:
+    """Whole numbers of trajectories, or no axis if no result has unlabelled ones."""
+    if any(result.cell.task.unlabelled for result in results):
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+        panel.set_xlabel("unlabelled trajectories for each labelled one")
+    else:
+        panel.set_xticks([])
 
 
 def diagnostics(results: Sequence[Result], metrics: Sequence[str]) -> Figure:
