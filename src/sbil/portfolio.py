@@ -10,10 +10,12 @@ from sbil.errors import UserError, unknown
 from sbil.selection import Candidate
 
 AUTO = "auto"
-NETWORKS = 4  # initialisations of each method
+NETWORKS = 3  # initialisations of each method
 METHODS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # algorithm, preset, settings
     ("bc", "default", {}),
     *(("bc", "default", {"weight_decay": decay}) for decay in (0.1, 0.3, 1.0, 3.0)),
+    ("bc", "default", {"hidden": (64,), "weight_decay": 1.0}),
+    ("bc", "default", {"hidden": (16, 16), "weight_decay": 1.0}),
     ("bc", "default", {"hidden": (128, 128)}),
     ("bc", "default", {"hidden": (128, 128), "weight_decay": 1.0}),
     ("edm", "released", {}),

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -162,7 +164,8 @@ class Cells:
 
     def read(self, hidden: str, count: int) -> Any:
         """Return the stacked networks of such a file."""
-        like = policy_network(jax.random.key(0), self.spec, tuple(map(int, hidden.split("x"))))
+        sizes = () if hidden == written(()) else tuple(map(int, hidden.split("x")))
+        like = policy_network(jax.random.key(0), self.spec, sizes)
         like = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), like)
         return jax.device_get(eqx.tree_deserialise_leaves(self.networks(hidden), like))
 
@@ -312,17 +315,23 @@ def _acted(cells: Cells, judges: Judges, stacked: Any, runs: np.ndarray, pilot: 
 
 
 def _ensembles(cells: Cells, judges: Judges, parts: list[tuple[pl.DataFrame, Any]]) -> Iterator[pl.DataFrame]:
-    """Ensembles of the nearest policies of each draw: their scores and measures."""
+    """Ensembles of the nearest policies of each draw that are as deep as the nearest: their scores and measures."""
     width = max(len(networks.layers[0].bias[0]) for _, networks in parts)
     known = [(row, networks, place) for rows, networks in parts for place, row in enumerate(rows.iter_rows(named=True))]
     known = sorted((one for one in known if not one[0]["diverged"]), key=lambda one: one[0]["distance"])
-    for size in ensembles.SIZES:
-        runs = np.arange(len(cells.units))
-        nearest = [[one for one in known if one[0]["run"] == run][:size] for run in runs]
-        members = [[jax.tree.map(lambda leaf: leaf[place], net) for _, net, place in own] for own in nearest]  # noqa: B023
+    nearest = [_alike([one for one in known if one[0]["run"] == run]) for run in range(len(cells.units))]
+    depths = np.array([own[0][1].depth for own in nearest])
+    for size, depth in product(ensembles.SIZES, np.unique(depths)):
+        runs = np.flatnonzero(depths == depth)
+        members = [[jax.tree.map(itemgetter(place), net) for _, net, place in nearest[run][:size]] for run in runs]
         stacked = jax.device_get(stack([ensembles.ensemble(own, width) for own in members]))
         made = {"run": runs, "method": f"nearest {size}", "network": 0, "hidden": "", "diverged": False}
         yield pl.DataFrame(made | _played(cells, stacked, runs)).hstack(_acted(cells, judges, stacked, runs, False))
+
+
+def _alike(nearest: list[Any]) -> list[Any]:
+    """Keep the policies that have as many layers as the first."""
+    return [one for one in nearest if one[1].depth == nearest[0][1].depth]
 
 
 def _crossvalidated(cells: Cells, candidates: list[Candidate]) -> pl.DataFrame:
