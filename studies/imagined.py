@@ -174,7 +174,7 @@ def ran(asked: Asked, text: str) -> pl.DataFrame:
         parts.append(pl.DataFrame(rows))
         print(f"{text}: {part.method[0]}, {found.seconds:.0f} s", flush=True)
     constants = (environment, demonstrator, mode, int(thin), asked.seed)
-    return pl.concat(parts).with_columns(
+    return pl.concat(parts, how="vertical_relaxed").with_columns(
         **{name: pl.lit(value) for name, value in zip((*CELL[:-1], "seed"), constants, strict=True)}
     )
 

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from sbil.reports import exports, figures
 from sbil.reports.names import MAIN
 from studies import rounding, tables
+from studies.choosing import figures as choosing_figures
+from studies.choosing import tables as choosing_tables
 from studies.pages import FIGURES, ROOT, inserted
 from studies.remedies import figures as remedies_figures
 from studies.remedies import tables as remedies_tables
@@ -28,13 +30,14 @@ def pages() -> dict[Path, str]:
         docs / "environments.md": {"returns": tables.returns()},
         docs / "reproduction.md": {**tables.for_reproduction_page(), "cpu": rounding.runs()},
         docs / "understanding_edm.md": remedies_tables.for_page(),
+        docs / "choosing.md": choosing_tables.for_page(),
     }
     return {page: inserted(page, content) for page, content in parts.items()}
 
 
 def drawings() -> dict[str, Figure]:
     """Return the figures of the pages by name."""
-    return {**_figures_of_runs(), **remedies_figures.drawings()}
+    return {**_figures_of_runs(), **remedies_figures.drawings(), **choosing_figures.drawings()}
 
 
 def _figures_of_runs() -> dict[str, Figure]:

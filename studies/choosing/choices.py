@@ -46,17 +46,19 @@ def scores_of(cell: pl.DataFrame) -> Scores:
 def rank_correlations(cell: pl.DataFrame) -> dict[str, float]:
     """Return the mean rank correlation of scores with each measure within a draw; 1: a smaller measure scores more."""
     draws = cell.partition_by("draw")
-    return {name: _mean([_ranked(draw, name) for draw in draws]) for name in ("distance", "log_loss", "error")}
+    return {name: mean([ranked(draw, name) for draw in draws]) for name in ("distance", "log_loss", "error")}
 
 
-def _ranked(draw: pl.DataFrame, measure: str) -> float:
+def ranked(draw: pl.DataFrame, measure: str) -> float:
+    """Return the rank correlation of a measure with the scores of a draw; 1: a smaller measure scores more."""
     rows = draw.filter(pl.col(measure).is_finite())
     if rows["score"].n_unique() < 2 or rows[measure].n_unique() < 2:
         return np.nan
     return -float(spearmanr(rows[measure], rows["score"]).statistic)
 
 
-def _mean(values: list[float]) -> float:
+def mean(values: list[float]) -> float:
+    """Return the mean of what is a number, or NaN."""
     return float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
 
 

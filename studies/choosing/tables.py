@@ -1,14 +1,38 @@
 """The tables of docs/choosing.md."""
 
 import numpy as np
+import polars as pl
 
 from sbil.reports.differences import difference, verdict
-from sbil.text import markdown_table
-from studies.choosing.choices import LOW, WAYS, Key, Scores, by_cell, rank_correlations, scores_of, stored
+from sbil.text import counted, markdown_table
+from studies.choosing import ensembles
+from studies.choosing.choices import (
+    CELL,
+    LOW,
+    WAYS,
+    Key,
+    Scores,
+    by_cell,
+    mean,
+    rank_correlations,
+    ranked,
+    scores_of,
+    stored,
+)
+from studies.choosing.horizons import HORIZONS
 from studies.pages import bold
 
-SEED = 1  # of the confirmation
+PILOT, SEED = 0, 1  # of what the rules were chosen from, and of the confirmation
 BASE = "BC"
+MEASURES = {
+    "near": "distance, from any recorded state",
+    "drift": "distance, from first states",
+    "squared": "its square, from any",
+    "root": "its root, from any",
+    "far": "share of steps farther than 2, from any",
+    "left": "share of steps after first being farther than 2, from first states",
+    "last": "distance after the last step, from any",
+}
 
 
 def for_page() -> dict[str, str]:
@@ -17,7 +41,14 @@ def for_page() -> dict[str, str]:
     scores = {key: found for key, (found, _, _) in cells.items()}
     ranks = {key: found for key, (_, found, _) in cells.items()}
     horizons = {key: runs["horizon"].to_numpy() for key, (_, _, runs) in cells.items()}
-    return {"final": final(scores), "in words": summary(scores), "ranks": correlations(ranks, horizons)}
+    pilot = stored(PILOT)
+    return {
+        "final": final(scores),
+        "summary": summary(scores),
+        "ranks": correlations(ranks, horizons),
+        "measures": measures(pilot),
+        "ensembles": joined(pilot),
+    }
 
 
 def final(cells: dict[Key, Scores]) -> str:
@@ -49,9 +80,43 @@ def correlations(cells: dict[Key, dict[str, float]], horizons: dict[Key, np.ndar
     """Write how measures rank policies within a draw, and how many steps the models are trusted for."""
     rows = [["setting", "trajectories", "imagined distance", "log-loss", "errors", "steps (median)"]]
     for key, found in cells.items():
-        shown = [f"{value:+.2f}" if np.isfinite(value) else "-" for value in found.values()]
-        rows.append([setting_of(key), str(key[-1]), *shown, f"{np.median(horizons[key]):.0f}"])
+        rows.append(
+            [setting_of(key), str(key[-1]), *map(correlation, found.values()), f"{np.median(horizons[key]):.0f}"]
+        )
     return markdown_table(rows, numbers=True)
+
+
+def measures(pilot: pl.DataFrame) -> str:
+    """Write how each measure over each horizon ranks the policies of a draw: the mean rank correlation with scores."""
+    draws = single(pilot).partition_by(*CELL, "draw")
+    rows = [["measure", *(counted(steps, "step") for steps in HORIZONS)]]
+    for name, words in MEASURES.items():
+        found = [mean([ranked(draw, f"{name}_{steps}") for draw in draws]) for steps in HORIZONS]
+        rows.append([words, *map(correlation, found)])
+    return markdown_table(rows, numbers=True)
+
+
+def joined(pilot: pl.DataFrame) -> str:
+    """Write the mean score of the nearest policy of each draw, and of ensembles of the nearest."""
+    names = [f"nearest {size}" for size in ensembles.SIZES]
+    rows = [["setting", "trajectories", "nearest policy", *(f"ensemble of the {name}" for name in names)]]
+    for key, runs in by_cell(pilot).items():
+        means = [WAYS["by imagined rollouts"](draw) for draw in single(runs).partition_by("draw")]
+        others = [runs.filter(pl.col("method") == name)["score"].to_numpy() for name in names]
+        rows.append(
+            [setting_of(key), str(key[-1]), *(f"{np.mean(values):.3f}" for values in (np.array(means), *others))]
+        )
+    return markdown_table(rows, numbers=True)
+
+
+def single(runs: pl.DataFrame) -> pl.DataFrame:
+    """Leave out the ensembles."""
+    return runs.filter(~pl.col("method").str.starts_with("nearest"))
+
+
+def correlation(value: float) -> str:
+    """Write a rank correlation, or a dash where nothing differs."""
+    return f"{value:+.2f}" if np.isfinite(value) else "-"
 
 
 def setting_of(key: Key) -> str:
