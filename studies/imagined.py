@@ -43,10 +43,10 @@ DECAYS = (0.0, 0.1, 0.3, 1.0, 3.0)
 NETWORKS = 2  # of each decay
 HORIZONS, WEIGHTS = (1, 5, 20), (0.1, 1.0, 10.0)
 CHOSEN = {
-    ("learned", 1): 1.0,
+    ("learned", 1): 0.1,
     ("learned", 5): 1.0,
     ("learned", 20): 1.0,
-    ("oracle", 1): 1.0,
+    ("oracle", 1): 0.1,
     ("oracle", 5): 1.0,
     ("oracle", 20): 1.0,
 }
