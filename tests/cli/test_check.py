@@ -71,7 +71,11 @@ def test_check_in_a_pipe_cuts_nothing(tmp_path, capsys):
     assert f" {name} " in text
     assert f"next: sbil train edm --data {data}" in text
     assert "filled with the mean of the column" in text
-    run("check", changed(data, tmp_path / "stops.csv", "age", "old"), *ROLES)
+    stops = changed(data, tmp_path / "stops.csv", "age", "old")
+    for words in ((), ("--json",)):
+        with pytest.raises(SystemExit) as leaving:
+            run("check", stops, *ROLES, *words)
+        assert leaving.value.code == 1
     assert "correct what stops first, then: sbil train edm" in capsys.readouterr().out
 
 

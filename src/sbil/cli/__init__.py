@@ -62,7 +62,11 @@ def commands() -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit. Status 0: done; 1: `verify` found a difference; 2: a UserError; 130: interrupted."""
+    """Run a command and exit.
+
+    Status 0: done; 1: `verify` found a difference, or `check` something that stops training; 2: a UserError; 130:
+    interrupted.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with _leaving_promptly():

@@ -1,6 +1,7 @@
 """sbil check: what a table of decisions holds, what is wrong with it, and how to correct it."""
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,21 +19,26 @@ STYLES = {"stops": "red", "harms": "yellow", "note": ""}
 
 @dataclass(frozen=True, kw_only=True)
 class Command(ColumnOptions, Printed):
-    """Look through a table before training. Roles of columns that you do not give are guessed."""
+    """Look through a table before training. Roles of columns that you do not give are guessed.
+
+    The exit status is 1 if something must be corrected before the command of the last line can run, else 0.
+    """
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
     """A CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
 
 
 def run(command: Command) -> None:
-    """Look, and print what was found; the problems come last, the worst first."""
+    """Look, and print what was found; the problems come last, the worst first. Exit with 1 if training would stop."""
     from sbil.demonstrations import check
 
     found = check(command.data, **command.columns())
     if command.json:
         print(json.dumps(found.as_json()))
-        return
-    show(found)
+    else:
+        show(found)
+    if found.blocked:
+        sys.exit(1)
 
 
 def show(found: "Check") -> None:

@@ -19,6 +19,8 @@ WORDS = {
     "terminal": "terminal terminated done ended end last",
     "group": "patient subject person user",
 }
+# These words mean the end of an episode only beside such words: last_dose and end_tidal_co2 are no ends.
+AMBIGUOUS, BESIDE = {"end", "last"}, {"is", "end", "last", "of", "episode", "row", "step", "stay", "flag"}
 ONLY_TERMINAL = "terminal terminated"  # if a table has `truncated`, `done` often means either end
 
 
@@ -40,6 +42,11 @@ def guess(said: Mapping[str, str | None], batch: Batch, observed: Sequence[str])
     return found
 
 
+def _may_be_end(name: str) -> bool:
+    words = {*words_in(name)}
+    return not words & AMBIGUOUS or words <= BESIDE
+
+
 def _called(words: str, names: Sequence[str]) -> Iterator[str]:
     """Return the columns with one of these words in their names; for each word, short names come first."""
     parts = {name: words_in(name) for name in names}
@@ -52,6 +59,8 @@ def _fits(role: str, name: str, batch: Batch) -> bool:
     if values.has_no_text(column):
         return False
     if role in ("terminal", "truncated"):
+        if not _may_be_end(name):
+            return False
         return not values.flags(column, batch.decimal).wrong.any()
     if role == "time":
         return not values.Times(name).add(column, batch.decimal).wrong.any()

@@ -7,19 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from sbil.demonstrations import quality, rules
+from sbil.demonstrations import leaks, meanings, quality, rules
 from sbil.demonstrations.checking import SMALL, Check, ColumnFacts, EpisodeFacts
 from sbil.demonstrations.columns import Gathered
 from sbil.demonstrations.guessing import guess
 from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.roles import Roles, require
 from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, without
+from sbil.demonstrations.sample import Sample
 from sbil.demonstrations.schema import ROLES, Schema
 from sbil.demonstrations.survey import READ_AS_NAMES, Survey
-from sbil.demonstrations.table import Table
+from sbil.demonstrations.table import Batch, Table
 from sbil.demonstrations.values import in_order
 from sbil.errors import UserError
 
+RULES = (*quality.RULES, *meanings.RULES, *leaks.RULES)
 UNSOUND = ("not a time", "no text", "too many names")  # where these are found, the order of the rows is not known
 
 
@@ -30,12 +32,11 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
     problems = Problems(raising=False)
     numeric = {name: looks_numeric(first, name) for name in table.names}
     schema = _planned(roles, found, numeric, problems)
-    # A name that the schema lists is not missing, whatever it looks like.
-    known = {**roles.schema.levels, found["action"] or "": roles.schema.actions} if roles.schema else {}
-    survey = Survey(table.names, found, known)
+    survey = Survey(table.names, found, _known(roles.schema, found["action"]))
+    sample = _sample(found, schema, numeric)
     read = Gathered(schema, folder, problems, keep_numbers=False) if schema else None
     for batch in without(batches, found["episode"], roles.exclude):
-        survey.add(batch, *(({}, {}) if read is None else read.add(batch)))
+        _add(batch, read, survey, sample)
     if read is not None and schema:
         _judge(read, schema, problems)
     tally = survey.tallies.get(found["action"] or "")
@@ -50,7 +51,9 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
         actions=_balance(tally.counts or {}) if tally else {},
         problems=(),
     )
-    problems.apply(quality.RULES, quality.Look(seen, survey, read))
+    sound = read if not _unsound(problems) else None
+    drawn = None if sound is None else sample.ordered(sound, found["action"], found["episode"])
+    problems.apply(RULES, quality.Look(seen, survey, read, drawn))
     return replace(seen, problems=problems.sorted())
 
 
@@ -75,9 +78,31 @@ def _planned(
         return None
 
 
+def _known(schema: Schema | None, action: str | None) -> dict[str, tuple[str, ...]]:
+    """The names that a schema lists, by column: they are not missing, whatever they look like."""
+    return {**schema.levels, action or "": schema.actions} if schema else {}
+
+
+def _add(batch: Batch, read: Gathered | None, survey: Survey, sample: Sample) -> None:
+    codes, numbers = ({}, {}) if read is None else read.add(batch)
+    survey.add(batch, codes, numbers)
+    sample.add(batch, codes.get(survey.episode or ""), numbers)
+
+
+def _sample(found: Mapping[str, str | None], schema: Schema | None, numeric: Mapping[str, bool]) -> Sample:
+    """An empty sample of the columns that have no role."""
+    names = schema.levels if schema else {}
+    return Sample({name: one and name not in names for name, one in numeric.items() if name not in found.values()})
+
+
+def _unsound(problems: Problems) -> bool:
+    """Whether the order of the rows is not known."""
+    return any(rule in UNSOUND for rule, _ in problems.found)
+
+
 def _judge(read: Gathered, schema: Schema, problems: Problems) -> None:
     problems.apply(rules.OF_COLUMNS, read, schema)
-    if any(rule in UNSOUND for rule, _ in problems.found):
+    if _unsound(problems):
         return
     gaps = schema.missing == "drop" or any(name in read.missing for name in schema.roles.values())
     kept = complete(read) if gaps else None

@@ -12,6 +12,7 @@ from sbil.demonstrations.checking import SMALL, Check, ColumnFacts
 from sbil.demonstrations.columns import Gathered
 from sbil.demonstrations.problems import Problem, Severity
 from sbil.demonstrations.roles import END, consequence
+from sbil.demonstrations.sample import Sampled
 from sbil.demonstrations.survey import Survey
 
 OBSERVED = ("observation", "category", "one-hot")
@@ -28,6 +29,7 @@ class Look(NamedTuple):
     found: Check  # without problems
     survey: Survey
     read: Gathered | None  # None if the roles contradict each other
+    sample: Sampled | None = None  # None if the rows have no order, or no known action
 
     @property
     def roles(self) -> Mapping[str, str | None]:

@@ -1,5 +1,6 @@
 """A table: named columns with rows that are read batch by batch. Each row keeps its number in the file."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ def checked_names(names: Sequence[str]) -> tuple[str, ...]:
             raise UserError(f"{what}; name it or remove it (Pandas: to_csv(..., index=False)).")
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice:
-        raise UserError(f"two columns are called '{twice}'; rename one of them.")
+        header = ", or write a header above the rows" if re.fullmatch(r"[\d.,+-]+", twice) else ""
+        raise UserError(f"two columns are called '{twice}'; rename one of them{header}.")
     if not names:
         raise UserError("the table has no columns.")
     return tuple(names)
