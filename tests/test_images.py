@@ -184,9 +184,10 @@ def test_small_images_are_refused():
 LARGEST = {"trunk": (8, 4), "head": (6,), "hidden": (8, 8), "rounds": 2}
 
 
-@pytest.fixture(
-    scope="module", params=probes.by_speed(name for name, entry in ALGORITHMS.items() if entry.needs != "one-hot pairs")
-)
+SEES_IMAGES = [name for name, entry in ALGORITHMS.items() if entry.needs not in ("one-hot pairs", "numeric pairs")]
+
+
+@pytest.fixture(scope="module", params=probes.by_speed(SEES_IMAGES))
 def trained(request):
     entry = ALGORITHMS[request.param]
     config = probes.small(entry.config)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil.dataset import Dataset, Spec, features_of
 from sbil.errors import UserError
+from sbil.trees import Trees
 
 
 @jax.custom_jvp
@@ -128,7 +129,8 @@ class ConvNet(eqx.Module):
         return self.head.output
 
 
-Network = MLP | ConvNet
+Network = MLP | ConvNet  # what learns by gradients
+Acting = Network | Trees  # what a policy may be
 
 
 def patches(

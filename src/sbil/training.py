@@ -140,8 +140,8 @@ def train_many(
     args = devices.spread(rows, runs)
     pool = devices.share(dataset.pool, runs)
     mesh = devices.over_runs(runs)
-    limits = make(spec, config).limits
-    states = _init_program(make, spec, mesh)(*args, pool)
+    limits, on_host = make(spec, config).limits, make(spec, config).on_host
+    states = _on_host(make, spec, rows, dataset.pool) if on_host else _init_program(make, spec, mesh)(*args, pool)
     done, states, history, diverged_at = _resumed(checkpoint, states, runs)
     while done < updates:
         length = min(chunk, updates - done)
@@ -154,8 +154,8 @@ def train_many(
         if watch:
             watch(Report(done, updates, history[-1], diverged_at >= 0))
     states = devices.gather(states, runs)
-    # Metrics are taken before a step, so only the weights show what the last step did.
-    diverged_at[(diverged_at < 0) & ~sound_weights(states.network)] = done
+    if not on_host:  # Metrics are taken before a step, so only the weights show what the last step did.
+        diverged_at[(diverged_at < 0) & ~sound_weights(states.network)] = done
     return Trained(
         states,
         {name: np.stack([metrics[name] for metrics in history]) for name in history[0]},
@@ -222,6 +222,15 @@ def pick(states: Any, run: int) -> Any:
 def stack(trees: Sequence[Any]) -> Any:
     """Stack trees of one structure into one tree with a leading axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _on_host(make: Make, spec: Spec, rows: tuple[Any, ...], pool: Any) -> Any:
+    """Return the first states of runs that learn outside of JAX, one run after the other."""
+    states = []
+    for run in range(len(rows[1])):
+        config, key, labelled, unlabelled = pick(rows, run)
+        states.append(make(spec, config).init(jax.random.fold_in(key, 0), Dataset(pool, labelled, unlabelled)))
+    return devices.spread(stack(states), len(states))
 
 
 @lru_cache(maxsize=64)

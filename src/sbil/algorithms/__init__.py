@@ -3,6 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from sbil.algorithms.base import Algorithm, Entry, change, parse, plain, settings_of, written
 from sbil.algorithms.bc import BCConfig, bc
+from sbil.algorithms.classifiers import LogisticConfig, TreesConfig, logistic, trees
 from sbil.algorithms.controls import MajorityConfig, RandomConfig, majority, random
 from sbil.algorithms.dsfn import DSFNConfig, dsfn
 from sbil.algorithms.edm import EDMConfig, edm
@@ -28,7 +30,7 @@ LARGEST = 1 << 24  # the largest whole number that a file may give to a setting
 # after these, in the order of their names.
 ORDER = (
     *("bc", "edm", "edm_robust", "edm_exact", "edm_metropolis", "rcal", "value_dice", "value_dice_exact"),
-    *("dsfn", "tril", "edm_imagined", "controls"),
+    *("dsfn", "tril", "edm_imagined", "classifiers", "controls"),
 )
 
 
@@ -119,11 +121,19 @@ def as_many(name: str, preset: str, updates: int | None) -> int | None:
 
 def require(name: str, dataset: Dataset) -> None:
     """Refuse data that the algorithm called `name` cannot use, for any of the dataset's runs."""
-    needs = get(name).needs
+    entry = get(name)
+    needs = entry.needs
+    if entry.extra and find_spec(entry.extra) is None:
+        raise UserError(f"{name} needs {entry.extra}; install it with: pip install 'sbil[{entry.extra}]'")
     pool, rows = dataset.pool, dataset.labelled
     mask = np.arange(rows.indices.shape[-1]) < np.asarray(rows.size)[..., None]
     steps = np.asarray(rows.indices)
     others = ", ".join(other for other, entry in ALGORITHMS.items() if entry.needs == "pairs")
+    if needs == "numeric pairs" and pool.images:
+        raise UserError(
+            f"{name} needs numeric pairs: it learns from rows of numbers, and these states are images; use one that "
+            f"needs pairs ({others})."
+        )
     if needs == "one-hot pairs" and not one_hot(dataset):
         raise UserError(
             f"{name} needs one-hot pairs: a state must be one of finitely many, a row of zeros and a single 1; give "
@@ -159,8 +169,8 @@ def one_hot(dataset: Dataset) -> bool:
 
 __all__ = [
     "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig", "EDMMetropolisConfig",
-    "EDMRobustConfig", "Entry", "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig", "ValueDICEConfig",
-    "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis",
-    "edm_robust", "get", "majority", "one_hot", "parse_words", "plain", "random", "rcal", "require", "settings_of",
-    "tril", "updates_for", "value_dice", "value_dice_exact",
+    "EDMRobustConfig", "Entry", "LogisticConfig", "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig",
+    "TreesConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm",
+    "edm_exact", "edm_metropolis", "edm_robust", "get", "logistic", "majority", "one_hot", "parse_words", "plain",
+    "random", "rcal", "require", "settings_of", "trees", "tril", "updates_for", "value_dice", "value_dice_exact",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from sbil.errors import UserError, unknown
 
 T = TypeVar("T")
 Metrics = dict[str, Array]
-Needs = Literal["pairs", "one-hot pairs", "triples", "trajectories"]
+Needs = Literal["pairs", "numeric pairs", "one-hot pairs", "triples", "trajectories"]
 
 
 def _logits(state: Any, observations: Array) -> Array:
@@ -33,6 +33,8 @@ class Algorithm(NamedTuple):
     logits: (state, observations) -> one logit per action, by default those of the state's network
     batch:  the largest number of rows that an update gives to a network at once; memory is planned with it
     limits: the largest size of some metrics; a run that exceeds one counts as diverged
+    on_host: whether `init` learns everything outside of JAX. Training then calls it run by run and compiles no program
+        for it
     """
 
     init: Callable[[PRNGKeyArray, Dataset], Any]
@@ -40,6 +42,7 @@ class Algorithm(NamedTuple):
     logits: Callable[[Any, Float[Array, "*batch observation"]], Float[Array, "*batch actions"]] = _logits
     batch: int = 64
     limits: Mapping[str, float] = {}
+    on_host: bool = False
 
 
 class Entry(NamedTuple):
@@ -54,6 +57,8 @@ class Entry(NamedTuple):
     rounds: Callable[[Any], int] | None = None  # if one update is one round: the number of rounds that a Config allows
     uses_states: bool = False  # whether it learns from states without a decision
     chunk: int = 500  # updates between two reports
+    extra: str = ""  # the extra of sbil that it needs; its name is that of the package which it brings
+    seeded: bool = True  # whether the seed changes what is learned
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, cross_entropy, setting
 from sbil.dataset import Dataset, Spec, Transitions
-from sbil.networks import Network, policy_network
+from sbil.networks import Acting, Network, policy_network
 
 
 @config
@@ -38,7 +38,7 @@ class BCState(NamedTuple):
 Loss = Callable[[Network, Transitions], tuple[Array, Metrics]]
 
 
-def policy_loss(network: Network, batch: Transitions) -> Float[Array, ""]:
+def policy_loss(network: Acting, batch: Transitions) -> Float[Array, ""]:
     """L_pi = -mean log pi(a|s)."""
     return cross_entropy(network(batch.observation), batch.action).mean()
 

@@ -14,7 +14,7 @@ from jaxtyping import PRNGKeyArray
 from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
 from sbil.algorithms.bc import policy_loss
 from sbil.dataset import Dataset, Spec
-from sbil.networks import Network, policy_network
+from sbil.networks import Acting, policy_network
 
 
 @config
@@ -34,7 +34,7 @@ class RandomConfig:
 class ControlState(NamedTuple):
     """The network; nothing is optimised."""
 
-    network: Network
+    network: Acting
 
 
 def majority(spec: Spec, config: MajorityConfig) -> Algorithm:
@@ -46,7 +46,7 @@ def majority(spec: Spec, config: MajorityConfig) -> Algorithm:
         nothing = jax.tree.map(jnp.zeros_like, policy_network(key, spec, ()))
         return ControlState(eqx.tree_at(lambda network: network.output.bias, nothing, jnp.log(counts / counts.sum())))
 
-    return Algorithm(init, _unchanged)
+    return Algorithm(init, unchanged)
 
 
 def random(spec: Spec, config: RandomConfig) -> Algorithm:
@@ -55,16 +55,19 @@ def random(spec: Spec, config: RandomConfig) -> Algorithm:
     def init(key: PRNGKeyArray, dataset: Dataset) -> ControlState:
         return ControlState(policy_network(jax.random.fold_in(key, 0), spec, config.hidden))
 
-    return Algorithm(init, _unchanged)
+    return Algorithm(init, unchanged)
 
 
-def _unchanged(key: PRNGKeyArray, state: ControlState, dataset: Dataset) -> tuple[ControlState, Metrics]:
+def unchanged(key: PRNGKeyArray, state: ControlState, dataset: Dataset) -> tuple[ControlState, Metrics]:
+    """Return the state as it is, and the loss of a minibatch."""
     batch = dataset.batch(jax.random.fold_in(key, 0), 64)
     return state, {"policy_loss": policy_loss(state.network, batch)}
 
 
 CONTROLS = ((majority, MajorityConfig(), "majority action"), (random, RandomConfig(), "random network"))
 ENTRIES = tuple(
-    Entry(make, {"default": config}, "pairs", "control", {"default": title}, updates={"default": 1})
+    Entry(
+        make, {"default": config}, "pairs", "control", {"default": title}, updates={"default": 1}, seeded=make is random
+    )
     for make, config, title in CONTROLS
 )

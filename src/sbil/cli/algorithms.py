@@ -16,7 +16,7 @@ LEGEND = """\
 auto: needs pairs; trains several of these, with several settings and networks, and keeps one policy
 
 pairs: a state and the decision taken there. triples: what came next, too. trajectories: whole episodes. \
-one-hot pairs: pairs whose states are numbered.
+one-hot pairs: pairs whose states are numbered. numeric pairs: pairs whose states are rows of numbers, not images.
 next: sbil algorithms NAME for its settings and their defaults"""
 PORTFOLIO = """\
 auto: trains {networks} networks with each of these methods, and keeps one policy

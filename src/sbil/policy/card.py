@@ -19,6 +19,7 @@ from sbil.networks import ConvNet
 from sbil.policy.folder import DESCRIPTION, WEIGHTS
 from sbil.policy.policy import Policy
 from sbil.text import counted, over
+from sbil.trees import Trees
 
 FEW = 10  # decisions; a smaller count could identify a person
 MOST = 30  # rows of a table; policy.json has all
@@ -88,8 +89,9 @@ def _what(policy: Policy) -> str:
     shape = " x ".join(map(str, policy.spec.observation_shape))
     images = isinstance(policy.network, ConvNet)
     sees = f"images of {shape} bytes" if images else counted(policy.spec.observation_shape[0], "number")
+    kind = "A sum of decision trees" if isinstance(policy.network, Trees) else "A network"
     lines = [
-        f"A network that sees {sees} and gives each of {counted(len(policy.action_names), 'action')} a probability.",
+        f"{kind} that sees {sees} and gives each of {counted(len(policy.action_names), 'action')} a probability.",
         _listed({key: made[key] for key in MADE if key in made}),
     ]
     if selection:

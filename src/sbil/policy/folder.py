@@ -8,11 +8,9 @@ are no signature: an attacker can write new ones.
 import hashlib
 import json
 from collections.abc import Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
@@ -20,7 +18,7 @@ from sbil import files
 from sbil.dataset import Standardisation
 from sbil.demonstrations import Schema
 from sbil.errors import UserError, named
-from sbil.networks import ACTIVATIONS, MLP, ConvNet, Dense, Kernel, Network, seen
+from sbil.policy import architecture
 from sbil.policy.policy import Policy
 
 FORMAT = "sbil-policy"
@@ -32,7 +30,6 @@ WEIGHTS = "weights.safetensors"
 KNOWN = ("README.md", "metrics.csv")  # other files that may be in the folder; they are replaced too
 SEAL = "sha256"  # the entry of policy.json that is the hash of all others
 LARGEST_DESCRIPTION = 1 << 20
-LARGEST_WIDTH = 1 << 20
 ENERGIES = 1001  # quantiles of the training states' energies
 
 
@@ -42,7 +39,7 @@ def save(policy: Policy, path: Path, overwrite: bool, extra: Mapping[str, bytes]
     description = {
         "format": FORMAT,
         "version": VERSION,
-        "network": _architecture(policy.network),
+        "network": architecture.described(policy.network),
         "observation_names": list(policy.observation_names),
         "action_names": list(policy.action_names),
         "standardised": policy.standardisation is not None,
@@ -77,11 +74,10 @@ def sealed(description: Mapping[str, Any]) -> dict[str, Any]:
 def pieces(policy: Policy) -> dict[str, Any]:
     """Return what a policy does, apart from its origin: two policies that always act the same have the same."""
     tensors = _tensors(policy)
-    layers = {f"{name}.{part}" for name in _layers(policy.network) for part in ("weight", "bias")}
     scale = ("standardisation.mean", "standardisation.scale")
     return {
-        "weights": {name: tensors[name].tobytes() for name in sorted(layers)},
-        "network": _architecture(policy.network),
+        "weights": {name: tensors[name].tobytes() for name in sorted(architecture.arrays(policy.network))},
+        "network": architecture.described(policy.network),
         "standardisation": [tensors[name].tobytes() for name in scale if name in tensors],
         "temperature": policy.temperature,
         "energies": tensors["energies"].tobytes() if "energies" in tensors else None,
@@ -106,47 +102,8 @@ def load(path: Path) -> Policy:
         return _load(path)
 
 
-def _architecture(network: Network) -> dict[str, Any]:
-    """Return a description of the network that gives the shape of every array."""
-    dense = network.head if isinstance(network, ConvNet) else network
-    sizes = [dense.layers[0].weight.shape[0], *(layer.weight.shape[1] for layer in dense.layers)]
-    described: dict[str, Any] = {"kind": "mlp", "sizes": sizes, "activation": dense.activation}
-    if isinstance(network, ConvNet):
-        kernels = [list(kernel) for kernel in network.kernels]
-        described |= {"kind": "conv", "image": list(network.shape), "convolutions": kernels}
-    return described if dense.level is None else described | {"level": True}
-
-
-def _layers(network: Network) -> dict[str, Dense]:
-    """Return every layer by its name in the file."""
-    convolutions = network.convolutions if isinstance(network, ConvNet) else ()
-    dense = network.head if isinstance(network, ConvNet) else network
-    named = {f"convolutions.{index}": layer for index, layer in enumerate(convolutions)}
-    named |= {f"layers.{index}": layer for index, layer in enumerate(dense.layers)}
-    return named if dense.level is None else named | {"level": dense.level}
-
-
-def _shapes(described: dict[str, Any]) -> dict[str, tuple[int, int]]:
-    """Return (inputs, outputs) of every layer of the described network."""
-    shapes: dict[str, tuple[int, int]] = {}
-    if described["kind"] == "conv":
-        kernels = _kernels(described)
-        patches, _ = seen(tuple(described["image"]), kernels)
-        for index, (patch, kernel) in enumerate(zip(patches, kernels, strict=True)):
-            shapes[f"convolutions.{index}"] = (patch, kernel.outputs)
-    shapes |= {f"layers.{index}": pair for index, pair in enumerate(pairwise(described["sizes"]))}
-    return shapes | {"level": (described["sizes"][-2], 1)} if "level" in described else shapes
-
-
-def _kernels(described: dict[str, Any]) -> tuple[Kernel, ...]:
-    return tuple(Kernel(*numbers) for numbers in described["convolutions"])
-
-
 def _tensors(policy: Policy) -> dict[str, np.ndarray]:
-    tensors = {}
-    for name, layer in _layers(policy.network).items():
-        tensors[f"{name}.weight"] = np.asarray(layer.weight, np.float32)
-        tensors[f"{name}.bias"] = np.asarray(layer.bias, np.float32)
+    tensors = architecture.arrays(policy.network)
     if policy.standardisation:
         tensors["standardisation.mean"] = np.asarray(policy.standardisation.mean, np.float32)
         tensors["standardisation.scale"] = np.asarray(policy.standardisation.scale, np.float32)
@@ -158,22 +115,14 @@ def _tensors(policy: Policy) -> dict[str, np.ndarray]:
 def _load(path: Path) -> Policy:
     description = _description(path / DESCRIPTION)
     described = description["network"]
-    layers = _shapes(described)
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, (inputs, outputs) in layers.items():
-        shapes |= {f"{name}.weight": (inputs, outputs), f"{name}.bias": (outputs,)}
+    shapes = architecture.shapes(described)
     if description["standardised"]:
         shapes["standardisation.mean"] = shapes["standardisation.scale"] = (described["sizes"][0],)
     if description["energies"]:
         shapes["energies"] = (ENERGIES,)
     tensors = _weights(path / WEIGHTS, shapes, description["weights_sha256"])
-    filled = {name: Dense(*(jnp.asarray(tensors[f"{name}.{part}"]) for part in ("weight", "bias"))) for name in layers}
-    stacked = tuple(layer for name, layer in filled.items() if name.startswith("layers"))
-    dense = MLP(stacked, described["activation"], filled.get("level"))
-    network: Network = dense
-    if described["kind"] == "conv":
-        convolutions = tuple(layer for name, layer in filled.items() if name.startswith("convolutions"))
-        network = ConvNet(convolutions, dense, tuple(described["image"]), _kernels(described))
+    with named(WEIGHTS):
+        network = architecture.built(described, tensors)
     standardisation = None
     if description["standardised"]:
         standardisation = Standardisation(tensors["standardisation.mean"], tensors["standardisation.scale"])
@@ -229,20 +178,10 @@ def _description(path: Path) -> dict[str, Any]:
 
 
 def _conditions(description: dict[str, Any]) -> dict[str, bool]:
-    network = description.get("network")
-    network = network if isinstance(network, dict) else {}
-    sizes: Any = network.get("sizes")
-    good_sizes = _whole(sizes, LARGEST_WIDTH) and 2 <= len(sizes) <= 64
-    ends = (sizes[0], sizes[-1]) if sizes and good_sizes else (None, None)
-    images = network.get("kind") == "conv"
-    good_images = not images or (good_sizes and _sound_convolutions(network))
-    counts = 11 + (description["version"] > UNSEALED), (5 if images else 3) + ("level" in network)
+    found, ends = architecture.conditions(description.get("network"))
+    images = found["the network's kind"] and description["network"]["kind"] == "conv"
     return {
-        "the network's kind": network.get("kind") in ("mlp", "conv"),
-        "the list of convolutions": good_images,
-        "the network's activation": isinstance(network.get("activation"), str) and network["activation"] in ACTIVATIONS,
-        "the list of layer sizes": good_sizes,
-        "'level'": network.get("level", True) is True,
+        **found,
         "the list of observation names": _names(description.get("observation_names"), 0 if images else ends[0]),
         "the list of action names": _names(description.get("action_names"), ends[1]),
         "'standardised'": description.get("standardised") in ((False,) if images else (False, True)),
@@ -252,7 +191,7 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         "the hash of the weights": isinstance(description.get("weights_sha256"), str),
         "the provenance": _sound_provenance(description.get("provenance")),
         "its own hash": description["version"] <= UNSEALED or isinstance(description.get(SEAL), str),
-        "the list of entries": (len(description), len(network)) == counts,
+        "the list of entries": len(description) == 11 + (description["version"] > UNSEALED),
     }
 
 
@@ -263,27 +202,6 @@ def _sound_provenance(made: Any) -> bool:
     data = made.get("data", {})
     parts = (made.get("settings", {}), data, data.get("provenance", {}) if isinstance(data, dict) else None)
     return all(isinstance(part, dict) for part in parts)
-
-
-def _sound_convolutions(network: dict[str, Any]) -> bool:
-    """Whether image, convolutions and the first dense layer fit together."""
-    image, kernels = network.get("image"), network.get("convolutions")
-    if not isinstance(kernels, list) or not 1 <= len(kernels) <= 16:
-        return False
-    if not all(_whole(numbers, 4096) and len(numbers) == 3 for numbers in (image, *kernels)):
-        return False
-    if any(width % stride for _, width, stride in kernels):
-        return False
-    try:
-        _, last = seen(tuple(image), _kernels(network))  # type: ignore[arg-type]
-    except UserError:
-        return False
-    return bool(last == network["sizes"][0])
-
-
-def _whole(numbers: Any, most: int) -> bool:
-    """Whether it is a list of whole numbers from 1 to `most`."""
-    return isinstance(numbers, list) and all(type(number) is int and 0 < number <= most for number in numbers)
 
 
 def _temperature(number: Any) -> bool:
@@ -310,6 +228,7 @@ def _weights(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str) -> dic
         raise UserError(f"{WEIGHTS} is not a readable safetensors file ({type(error).__name__}).") from None
     if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
         raise UserError(f"{WEIGHTS} does not hold the arrays of the network described.")
-    if any(tensor.dtype != np.float32 or not np.isfinite(tensor).all() for tensor in tensors.values()):
-        raise UserError(f"{WEIGHTS} holds numbers that are not finite float32; refused.")
+    for name, tensor in tensors.items():
+        if tensor.dtype != (np.int32 if name in architecture.WHOLE else np.float32) or not np.isfinite(tensor).all():
+            raise UserError(f"{WEIGHTS} holds numbers that are not finite float32; refused.")
     return tensors

@@ -20,6 +20,7 @@ from sbil.networks import MLP, ConvNet, Dense, Kernel
 from sbil.policy import folder
 from sbil.policy.outputs import must_be_free
 from sbil.policy.policy import Policy
+from sbil.trees import Nodes, Trees
 from sbil.version import __version__
 
 try:
@@ -32,6 +33,12 @@ OPSET = 17  # ONNX Runtime 1.12 and later
 IR = 8  # the file format that came with it
 OPERATORS = {"elu": "Elu", "relu": "Relu", "tanh": "Tanh"}
 INPUT = "observation"
+FOREST = ("ai.onnx.ml", 3)  # the domain of trees, and its version
+NODES = (
+    *("nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_modes", "nodes_values"),
+    *("nodes_truenodeids", "nodes_falsenodeids"),
+)
+LEAVES = ("target_treeids", "target_nodeids", "target_ids", "target_weights")
 
 
 def export(policy: Policy, path: Path, overwrite: bool = False) -> None:
@@ -45,9 +52,12 @@ def as_bytes(policy: Policy) -> bytes:
     graph = _Graph()
     if isinstance(policy.network, ConvNet):
         head, x = policy.network.head, _look(graph, policy.network)
+        logits = _dense(graph, head, x)
+    elif isinstance(policy.network, Trees):
+        logits = _trees(graph, policy.network, _standardised(graph, policy))
     else:
-        head, x = policy.network, _standardised(graph, policy)
-    _answers(graph, _dense(graph, head, x), policy.temperature)
+        logits = _dense(graph, policy.network, _standardised(graph, policy))
+    _answers(graph, logits, policy.temperature)
     model = _model(graph, policy)
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString(deterministic=True)
@@ -122,6 +132,36 @@ def _affine(graph: _Graph, layer: Dense, name: str, result: str, x: str) -> str:
     return graph.node("Gemm", result, x, weight, graph.constant(f"{name}.bias", layer.bias))
 
 
+def _trees(graph: _Graph, network: Trees, x: str) -> str:
+    """Add the trees as one sum. Trees that are a single leaf of value 0 are left out."""
+    first = len(network.start) - network.nodes.child.shape[-2]
+    rounds = ([Nodes(*tree) for tree in zip(*nodes, strict=True)] for nodes in network.rounds())
+    trees = [(action, tree) for together in rounds for action, tree in enumerate(together, first)]
+    adding = [(action, tree) for action, tree in trees if tree.child[0] or tree.value[0]]
+    columns: dict[str, list[Any]] = {name: [] for name in (*NODES, *LEAVES)}
+    for number, (action, tree) in enumerate(adding or trees[:1]):
+        _add_tree(columns, tree, number, action)
+    total = graph.node("TreeEnsembleRegressor", "trees", x, domain=FOREST[0], n_targets=len(network.start), **columns)
+    return graph.node("Add", "logits", total, graph.constant("trees.start", network.start))
+
+
+def _add_tree(columns: dict[str, list[Any]], tree: Nodes, number: int, action: int) -> None:
+    """Add the nodes of one tree that its root leads to."""
+    waiting = [0]
+    while waiting:
+        place = waiting.pop()
+        child = int(tree.child[place])
+        leaf = child == place
+        waiting += [] if leaf else [child, child + 1]
+        mode, true, false = ("LEAF", 0, 0) if leaf else ("BRANCH_LEQ", child, child + 1)
+        values = (number, place, int(tree.feature[place]), mode, float(tree.threshold[place]), true, false)
+        for name, value in zip(NODES, values, strict=True):
+            columns[name].append(value)
+        if leaf:
+            for name, value in zip(LEAVES, (number, place, action, float(tree.value[place])), strict=True):
+                columns[name].append(value)
+
+
 def _answers(graph: _Graph, logits: str, temperature: float) -> None:
     """Add probabilities at the temperature, and the energy, shifted by the largest logit against overflow."""
     cooled = graph.node("Div", "cooled", logits, graph.constant("temperature", temperature))
@@ -136,6 +176,7 @@ def _answers(graph: _Graph, logits: str, temperature: float) -> None:
 
 def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
     shape, actions = policy.spec
+    forest = [helper.make_opsetid(*FOREST)] if isinstance(policy.network, Trees) else []
     kind = TensorProto.UINT8 if isinstance(policy.network, ConvNet) else TensorProto.FLOAT
     outputs = {"logits": ["batch", actions], "probabilities": ["batch", actions], "energy": ["batch"]}
     made = helper.make_graph(
@@ -147,7 +188,7 @@ def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
     )
     model = helper.make_model(
         made,
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[helper.make_opsetid("", OPSET), *forest],
         ir_version=IR,
         producer_name="sbil",
         producer_version=__version__,

@@ -15,7 +15,8 @@ from sbil.dataset import Spec, Standardisation, as_inputs
 from sbil.demonstrations import Schema
 from sbil.errors import UserError
 from sbil.files import as_path
-from sbil.networks import ConvNet, Dense, Network, energy, in_float32
+from sbil.networks import Acting, ConvNet, Dense, energy, in_float32
+from sbil.trees import Trees
 
 IMAGES = 64  # seen at a time
 ROWS = 1 << 16  # likewise
@@ -31,7 +32,7 @@ class Policy:
     schema: what the columns of the table it was trained on mean.
     """
 
-    network: Network
+    network: Acting
     observation_names: tuple[str, ...]  # none for images
     action_names: tuple[str, ...]
     standardisation: Standardisation | None = None
@@ -47,9 +48,12 @@ class Policy:
         return Spec(shape, len(self.action_names))
 
     @property
-    def plain_network(self) -> Network:
+    def plain_network(self) -> Acting:
         """The network of plain observations: its first layer includes the standardisation, its last the temperature."""
         network = self.network
+        if isinstance(network, Trees):
+            cooled = network.cooled(self.temperature)
+            return cooled.of_plain(*self.standardisation) if self.standardisation else cooled
         if self.temperature != 1:
             cooler = jax.tree.map(lambda leaf: leaf / self.temperature, network.output)
             network = eqx.tree_at(lambda whole: whole.output, network, cooler)
@@ -165,7 +169,7 @@ class Policy:
 
 
 @jax.jit
-def _forward(network: Network, observations: jax.Array) -> jax.Array:
+def _forward(network: Acting, observations: jax.Array) -> jax.Array:
     with in_float32():
         return network(observations)
 
