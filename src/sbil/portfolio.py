@@ -21,6 +21,7 @@ METHODS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # algorithm, preset, s
     ("edm", "released", {}),
     ("edm_robust", "default", {}),
     ("rcal", "default", {}),
+    *(("edm_imagined", "rollouts", {"weight_decay": decay} if decay else {}) for decay in (0.0, 0.1, 1.0)),
 )
 
 

@@ -222,8 +222,9 @@ def edm_imagined(spec: Spec, config: EDMImaginedConfig, follow: OfStates | None 
 
 ENTRY = Entry(
     make=edm_imagined,
-    presets={"default": EDMImaginedConfig(), "rollouts": EDMImaginedConfig(horizon=20)},
+    presets={"default": EDMImaginedConfig(), "rollouts": EDMImaginedConfig(horizon=5)},
     needs="triples",
     reference="after Jarrett, Bica and van der Schaar (2020)",
-    titles={"default": "EDM on imagined states", "rollouts": "EDM on imagined states, 20 steps"},
+    titles={"default": "EDM on imagined states", "rollouts": "EDM on imagined states, 5 steps"},
+    updates={"default": 10_000, "rollouts": 2_000},
 )
