@@ -10,11 +10,12 @@ import pytest
 import sbil
 from sbil.choosing import Progress
 from sbil.cli import main
-from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.demonstrations import Column, Demonstrations, Schema, Trajectory
 from sbil.dynamics.model import learn
 from sbil.errors import UserError
 from sbil.policy.card import card
 from sbil.portfolio import NETWORKS
+from sbil.trees import Trees
 
 SMALL = {"hidden": (8,), "batch": 8}
 METHODS = (
@@ -394,3 +395,56 @@ def test_the_commands_know_auto(tmp_path, capsys):
     assert NAMES[1] in capsys.readouterr().out
     main(["algorithms", "auto", "--json"])
     assert json.loads(capsys.readouterr().out)["auto"]["methods"] == NAMES
+
+
+# Tables
+
+
+def as_table(data):
+    """The same demonstrations, from a table."""
+    schema = Schema("act", (Column("x"), Column("y")), data.action_names)
+    return replace(data, schema=schema)
+
+
+@pytest.mark.parametrize("data", [ROWS, NOISE], ids=["alone", "noise"])
+def test_classifiers_compete_on_tables_by_held_out_decisions(data):
+    policy = fit(as_table(data))
+    record = policy.provenance["selection"]
+    losses = record["held_out_log_loss"]
+    assert list(losses) == [*NAMES[:2], "logistic", "trees"]
+    assert record["chosen"] == min(losses, key=losses.get)
+    assert all(np.isfinite(list(losses.values())))
+    assert policy.provenance["settings"]["algorithm"] == record["chosen"].split("+")[0]
+
+
+def test_a_classifier_that_is_best_is_kept(tmp_path):
+    """A step function of one column, which a short training of small networks does not find."""
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(300, 2)).astype(np.float32)
+    taken = (np.abs(states[:, 0]) < 0.7).astype(np.int32)
+    data = as_table(
+        replace(DATA, trajectories=tuple(Trajectory(s[None], a[None]) for s, a in zip(states, taken, strict=True)))
+    )
+    report = sbil.train("auto", data, updates=UPDATES, held_out=0.3, out=tmp_path / "policy")
+    assert report.selection["chosen"] == "trees"
+    assert isinstance(sbil.Policy.load(tmp_path / "policy").network, Trees)
+    assert sbil.verify(tmp_path / "policy", data).same
+    assert report.scores["held_out"].accuracy > 0.9
+
+
+def test_classifiers_do_not_compete_by_imagined_rollouts():
+    assert {name.split(",")[0] for name in selection(as_table(DATA))["distance"]} == set(NAMES)
+
+
+def test_classifiers_do_not_compete_on_recordings_of_environments():
+    assert list(selection(ROWS)["held_out_log_loss"]) == NAMES[:2]
+
+
+def test_without_scikit_learn_classifiers_do_not_compete(monkeypatch):
+    monkeypatch.setattr("sbil.algorithms.find_spec", lambda package: None)
+    assert list(selection(as_table(ROWS))["held_out_log_loss"]) == NAMES[:2]
+
+
+def test_the_list_of_auto_says_which_classifiers_compete(capsys):
+    main(["algorithms", "auto"])
+    assert "for tables, logistic and trees" in capsys.readouterr().out

@@ -2,7 +2,8 @@
 
 By imagined rollouts: every candidate is trained on all demonstrations and acts in a model of the dynamics that was
 learned from them. The one that stays nearest to the demonstrated states is kept. Where the model cannot be trusted, the
-held-out log-loss of cross-validation decides among the candidates of behavioural cloning.
+held-out log-loss of cross-validation decides among the candidates of behavioural cloning, and for tables also among
+classifiers.
 """
 
 import time
@@ -131,10 +132,14 @@ def choose(
     criterion: Criterion,
     progress: Progress,
     checkpoint: Checkpoint | None = None,
+    classifiers: Sequence[Candidate] = (),
 ) -> Choice:
-    """Choose among candidates for one run. A training of the chosen candidate may follow; its progress is left."""
+    """Choose among candidates for one run. A training of the chosen candidate may follow; its progress is left.
+
+    classifiers: candidates that compete only where held-out decisions choose.
+    """
     if criterion in ("log_loss", "error"):
-        return _by_crossvalidation(draw, candidates, criterion, progress, checkpoint)
+        return _by_crossvalidation(draw, [*candidates, *classifiers], criterion, progress, checkpoint)
     why, judges = judge(draw, progress)
     facts = facts_of(judges, draw.names) if judges else {}
     if judges and not why:
@@ -144,7 +149,7 @@ def choose(
     if criterion == "imagined":
         raise UserError(f"imagined rollouts cannot choose here: {why}; use the criterion auto, log_loss or error.")
     cloned = [candidate for candidate in candidates if candidate.algorithm == CLONING] or candidates
-    choice = _by_crossvalidation(draw, cloned, "log_loss", progress, checkpoint)
+    choice = _by_crossvalidation(draw, [*cloned, *classifiers], "log_loss", progress, checkpoint)
     return replace(choice, record={**choice.record, "why": why, **facts})
 
 

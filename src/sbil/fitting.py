@@ -19,7 +19,7 @@ from sbil.errors import UserError, flag, unknown, whole
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.policy.folder import ENERGIES
-from sbil.portfolio import AUTO, chooses_itself, portfolio, require_known, usable
+from sbil.portfolio import AUTO, chooses_itself, classifiers, portfolio, require_known, usable
 from sbil.selection import Candidate, Criterion
 from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
@@ -241,13 +241,15 @@ def _chosen(
     checkpoint: Checkpoint | None,
 ) -> Choice:
     """The candidate to keep; a single one is taken as it is."""
-    candidates = usable(recipe.candidates, dataset) if recipe.algorithm == AUTO else recipe.candidates
-    if len(candidates) == 1:
+    auto = recipe.algorithm == AUTO
+    candidates = usable(recipe.candidates, dataset) if auto else recipe.candidates
+    others = usable(classifiers(), dataset) if auto and demonstrations.schema else []
+    if len([*candidates, *others]) == 1:
         return Choice(candidates[0], {})
     assert recipe.criterion is not None
     one_hot = demonstrations.schema.one_hot if demonstrations.schema else ()
     draw = Draw(spec, dataset, key, demonstrations.groups, one_hot, demonstrations.observation_names)
-    return choose(draw, candidates, recipe.criterion, progress, checkpoint)
+    return choose(draw, candidates, recipe.criterion, progress, checkpoint, others)
 
 
 def _train(

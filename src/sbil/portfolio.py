@@ -23,6 +23,7 @@ METHODS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # algorithm, preset, s
     ("rcal", "default", {}),
     *(("edm_imagined", "rollouts", {"weight_decay": decay} if decay else {}) for decay in (0.0, 0.1, 1.0)),
 )
+CLASSIFIERS = ("logistic", "trees")  # of tables; they compete only where held-out decisions choose
 
 
 def require_known(algorithm: object) -> None:
@@ -45,6 +46,11 @@ def portfolio(networks: int = NETWORKS, updates: int | None = None) -> list[Cand
         name = _name(algorithm, preset, settings)
         found += [Candidate(algorithm, config, made, name, number) for number in range(networks)]
     return found
+
+
+def classifiers() -> list[Candidate]:
+    """Return the classifiers that compete on tables, with their default settings."""
+    return [Candidate(name, algorithms.configure(name), 1, name) for name in CLASSIFIERS]
 
 
 def usable(candidates: Iterable[Candidate], dataset: Dataset) -> list[Candidate]:

@@ -22,8 +22,9 @@ PORTFOLIO = """\
 auto: trains {networks} networks with each of these methods, and keeps one policy
   {methods}
 Each policy acts in a model of the dynamics that is learned from the same demonstrations. The policy that
-stays nearest to the demonstrated states is kept. Without a model that can be trusted, the method with the
-smallest held-out log-loss in cross-validation is trained on everything."""
+stays nearest to the demonstrated states is kept. Without a model that can be trusted, held-out log-loss in
+cross-validation chooses among the settings of bc and, for tables, {classifiers}. What it chooses is trained on
+everything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,9 @@ def run(command: Command) -> None:
     if command.json:
         print(json.dumps(found))
     elif command.name == AUTO:
-        print(PORTFOLIO.format(networks=found[AUTO]["networks"], methods="\n  ".join(found[AUTO]["methods"])))
+        auto = found[AUTO]
+        lists = {"methods": "\n  ".join(auto["methods"]), "classifiers": " and ".join(auto["classifiers"])}
+        print(PORTFOLIO.format(networks=auto["networks"], **lists))
     elif command.name:
         show(command.name, found[command.name])
         show_settings(found[command.name])
@@ -60,10 +63,10 @@ def run(command: Command) -> None:
 
 def auto_as_json() -> dict[str, Any]:
     """What `auto` trains, as plain values."""
-    from sbil.portfolio import NETWORKS, portfolio
+    from sbil.portfolio import CLASSIFIERS, NETWORKS, portfolio
 
     methods = dict.fromkeys(candidate.name for candidate in portfolio())
-    return {"needs": "pairs", "methods": list(methods), "networks": NETWORKS}
+    return {"needs": "pairs", "methods": list(methods), "networks": NETWORKS, "classifiers": list(CLASSIFIERS)}
 
 
 def as_json(entry: "Entry") -> dict[str, Any]:
