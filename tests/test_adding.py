@@ -40,11 +40,12 @@ SHOWN = {
         assert "not scaled" in played
     """,
     "adding_a_format": """
-        (tmp_path / "data.jsonl").write_text('{"x": 1.5, "act": "a"}\\n{"x": 2.5, "act": "b"}\\n')
-        assert "2 rows, 2 columns (JSON lines)" in said("check", tmp_path / "data.jsonl")
-        (tmp_path / "data.feather").touch()
-        with pytest.raises(sbil.UserError, match="known endings are .*jsonl, .ndjson"):
-            sbil.read(tmp_path / "data.feather", action="act")
+        import polars as pl
+        pl.DataFrame({"x": [1.5, 2.5], "act": ["a", "b"]}).write_ipc(tmp_path / "data.arrow")
+        assert "2 rows, 2 columns (Arrow)" in said("check", tmp_path / "data.arrow")
+        (tmp_path / "data.orc").touch()
+        with pytest.raises(sbil.UserError, match="known endings are .*arrow, .feather"):
+            sbil.read(tmp_path / "data.orc", action="act")
     """,
     "adding_a_command": """
         assert "hello        greet somebody" in said("--help")

@@ -338,7 +338,7 @@ def test_places(tmp_path):
     assert "no table in this folder" in refused(with_roles, tmp_path)
     assert "no table matches" in refused(with_roles, tmp_path / "*.csv")
     (tmp_path / "stays.xlsx").write_bytes(xlsx())
-    assert "as CSV" in refused(with_roles, tmp_path / "stays.xlsx")
+    assert "not an Excel workbook" in refused(with_roles, tmp_path / "stays.xlsx")
     (tmp_path / "stays.feather").write_bytes(b"ARROW1")
     assert ".parquet" in refused(with_roles, tmp_path / "stays.feather")
     (tmp_path / "folder.csv").mkdir()

@@ -25,7 +25,7 @@ class Command(ColumnOptions, Printed):
     """
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """A CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
+    """A table (CSV, Parquet, JSON lines, Excel, SQLite, DuckDB), a folder or a glob of them, NPZ, or minari:NAME."""
 
 
 def run(command: Command) -> None:

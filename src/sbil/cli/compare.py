@@ -18,7 +18,8 @@ class Command(ColumnOptions, Written):
     """Cross-validate algorithms by episode, and compare them with BC, the most frequent and the previous action."""
 
     data: str
-    """The demonstrations: a CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
+    """The demonstrations: a table (CSV, Parquet, JSON lines, Excel, SQLite, DuckDB), a folder or a glob of tables, NPZ,
+    or minari:NAME."""
     algorithms: str = "edm"
     """Which algorithms, separated by commas; BC is always included."""
     folds: int = 5

@@ -61,7 +61,7 @@ class Export(ColumnOptions):
     """Write demonstrations as a Minari dataset, for other programs."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """The demonstrations: NPZ, CSV, Parquet."""
+    """The demonstrations: a table, NPZ, or minari:NAME."""
     minari: str
     """The name of the dataset, with its version: group/name-v0."""
     folder: Path | None = None

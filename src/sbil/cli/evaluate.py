@@ -27,8 +27,8 @@ class Command(ColumnOptions, Printed):
     """Play in this environment: CartPole-v1, Acrobot-v1, LunarLander-v3, BeamRiderNoFrameskip-v4, or a gymnasium
     environment with rows of numbers as observations and a list of actions."""
     data: str | None = None
-    """Compare with the decisions in this table or file: CSV, Parquet, NPZ, minari:NAME. The columns are those that the
-    policy was trained on."""
+    """Compare with the decisions in this table, NPZ file or minari:NAME. The columns are those that the policy was
+    trained on."""
     training: str | None = None
     """What the policy was trained on. It adds BC, the commonest and the previous action, and the distance to the
     nearest training states to the comparison."""

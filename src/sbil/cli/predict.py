@@ -25,7 +25,7 @@ class Command(Written):
 
     policy: Folder
     data: str
-    """The table: CSV or Parquet, one file, a folder or a glob. It needs the columns the policy was trained on."""
+    """The table: one file, a folder or a glob. It needs the columns the policy was trained on."""
     out: Path
     """The table to write: .csv or .parquet."""
     missing: Annotated[str | None, tyro.conf.arg(metavar="{refuse,mean,last,drop}")] = None

@@ -36,7 +36,8 @@ class Command(ColumnOptions, Written):
     """Which algorithm; `sbil algorithms` lists them. `auto` trains several, with several settings and networks, and
     keeps one policy."""
     data: str
-    """The demonstrations: a CSV or Parquet file, a folder or a glob of them, NPZ, or minari:NAME."""
+    """The demonstrations: a table (CSV, Parquet, JSON lines, Excel, SQLite, DuckDB), a folder or a glob of tables, NPZ,
+    or minari:NAME."""
     out: Path
     """The policy folder to write."""
     standardise: Literal["auto", "yes", "no"] = "auto"

@@ -25,7 +25,7 @@ class Command(ColumnOptions, Written):
     """
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
-    """The demonstrations: a table (CSV, Parquet), a folder or glob of tables, NPZ, or minari:NAME."""
+    """The demonstrations: a table, a folder or a glob of tables, NPZ, or minari:NAME."""
     out: Path
     """The page to write (HTML)."""
     policy: Path | None = None

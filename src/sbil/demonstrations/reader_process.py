@@ -99,7 +99,8 @@ def main() -> None:
     """Answer the request in the folder that is the first argument; a mistake of the user is a result too."""
     folder = Path(sys.argv[1])
     request = json.loads((folder / "request.json").read_bytes())
-    limit_memory(MEMORY + 8 * sum(Path(path).stat().st_size for path in request["files"] if Path(path).is_file()))
+    paths = [formats.file_and_table(path)[0] for path in request["files"]]
+    limit_memory(MEMORY + 8 * sum(path.stat().st_size for path in paths if path.is_file()))
     try:
         result = answer(request, folder)
     except UserError as error:

@@ -32,7 +32,8 @@ class States(NamedTuple):
 def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
     """Read demonstrations from any format; what cannot be used is refused with its row and column.
 
-    source: a CSV or Parquet file, a folder or a glob of them, an NPZ file, `minari:NAME`, a Pandas or Polars frame.
+    source: a table (CSV, Parquet, JSON lines, Excel, SQLite, DuckDB; FILE::TABLE if a file holds several), a folder or
+        a glob of tables, an NPZ file, `minari:NAME`, a Pandas or Polars frame.
         Only tables and frames have columns; the other formats say themselves what they hold.
     episode: the column that says which rows belong together; without it, every row is an episode of its own.
     time: the column that orders the rows of an episode; without it, they are in order.
@@ -80,7 +81,7 @@ def described_by_itself(source: Any, roles: Roles) -> Demonstrations | None:
     if format_ is None or format_.demonstrations is None:
         return None
     if replace(roles, schema=None, exclude=()) != Roles():
-        raise UserError(f"{source}: columns can be given for a table (CSV, Parquet), not for this kind of data.")
+        raise UserError(f"{source}: columns can be given for a table, not for this kind of data.")
     if roles.exclude:
         raise UserError(f"{source}: episodes are excluded by name, and these data have none.")
     return format_.demonstrations(source)

@@ -21,30 +21,31 @@ BLOCK = 1 << 22  # bytes that are hashed at a time
 
 def files_of(source: str | Path) -> list[Path]:
     """Return the files of a table by name: one file, the files of a folder, or the files that match a glob."""
-    path = Path(source)
+    path, table = formats.file_and_table(source)
     if path.is_dir():
         lack, names = "there is no table in this folder", [*path.glob("[!._]*")]
-    elif not os.path.lexists(path) and glob.has_magic(str(source)):
-        lack, names = "no table matches", [Path(name) for name in glob.glob(str(source))]
+    elif not os.path.lexists(path) and glob.has_magic(str(path)):
+        lack, names = "no table matches", [Path(name) for name in glob.glob(str(path))]
     else:
-        return [_single(path)]
+        return [_single(path, Path(source))]
     found = sorted(filter(formats.is_table, names))
     if not found:
         raise UserError(f"{source}: {lack} ({formats.endings(tables=True)}).")
     kinds = sorted({format_.name for p in found if (format_ := formats.of_file(p))})
     if len(kinds) > 1:
         raise UserError(f"{source}: it holds both {' and '.join(kinds)} files; name one kind, as in '{path}/*.csv'.")
-    return found
+    return found if table is None else [Path(f"{one}{formats.MARK}{table}") for one in found]
 
 
-def _single(path: Path) -> Path:
+def _single(path: Path, source: Path) -> Path:
+    """Check that a file is there and is a table; return its source, which may name one of its tables."""
     if not os.path.lexists(path):
         raise UserError(f"{path}: there is no such file.")
     if not formats.is_table(path):
-        excel = path.name.lower().endswith((".xlsx", ".xls", ".ods"))
-        advice = "save the sheet as CSV" if excel else f"the known endings are {formats.endings()}"
+        excel = path.name.lower().endswith((".xls", ".xlsb", ".ods"))
+        advice = "save it as .xlsx or CSV" if excel else f"the known endings are {formats.endings()}"
         raise UserError(f"{path}: this kind of file cannot be read; {advice}.")
-    return path
+    return source
 
 
 def table_of(paths: Sequence[Path]) -> Table:
@@ -68,7 +69,7 @@ def sha256(paths: Sequence[Path]) -> str:
     """Return the hash of the content of the files, file by file."""
     digest = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
+        with formats.file_and_table(path)[0].open("rb") as file:
             while block := file.read(BLOCK):
                 digest.update(block)
     return digest.hexdigest()
@@ -95,7 +96,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _opened(path: Path) -> Table:
-    if not stat.S_ISREG(path.stat().st_mode):
+    if not stat.S_ISREG(formats.file_and_table(path)[0].stat().st_mode):
         raise UserError("is a pipe or a device, not a file; save the table as a file first.")
     format_ = formats.of_file(path)
     assert format_ is not None

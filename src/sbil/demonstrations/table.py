@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 CELLS = 4_000_000  # cells of a batch of typed columns
+EXACT = 2**53  # a float rounds larger whole numbers
 
 
 class Batch(NamedTuple):
@@ -53,6 +54,31 @@ def of_frame(frame: "pl.LazyFrame", name: str, description: str) -> Table:
             yield Batch(part, np.arange(start + 1, start + 1 + part.height), name)
 
     return Table(names, batches, description)
+
+
+def of_values(name: str, values: Sequence[Any]) -> "pl.Series":
+    """A column of Python values: numbers, true and false, or text; None is missing. Mixed values become text."""
+    import polars as pl
+
+    known = [value for value in values if value is not None]
+    kinds = {*map(type, known)}
+    if not kinds <= {bool, int, float, str}:
+        return pl.Series(name, values, dtype=pl.Object)
+    if str in kinds or not _fit(known, kinds):
+        return pl.Series(name, [None if value is None else _as_text(value) for value in values], dtype=pl.String)
+    types = {float: pl.Float64, int: pl.Int64, bool: pl.Boolean}
+    kind = next((kind for type_, kind in types.items() if type_ in kinds), pl.Null)
+    return pl.Series(name, values, dtype=kind, strict=False)
+
+
+def _fit(numbers: Sequence[Any], kinds: set[type]) -> bool:
+    """Whether one type of numbers holds all of them exactly."""
+    limit = EXACT if float in kinds else 2**63 - 1
+    return all(isinstance(number, float) or abs(number) <= limit for number in numbers)
+
+
+def _as_text(value: bool | int | float | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def checked_names(names: Sequence[str]) -> tuple[str, ...]:

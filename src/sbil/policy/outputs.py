@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sbil.demonstrations.formats import file_and_table
 from sbil.errors import UserError
 from sbil.files import exists_already
 from sbil.policy.folder import is_part
@@ -39,10 +40,10 @@ def files_of(inputs: Iterable[Any]) -> Iterator[Path]:
     for given in inputs:
         if not isinstance(given, str | Path) or not str(given):
             continue
-        path = Path(given)
+        path = file_and_table(given)[0]
         if path.is_dir():
             yield from (file for file in path.iterdir() if file.exists())
         elif path.exists():
             yield path
         else:
-            yield from (Path(name) for name in glob.glob(str(given)) if Path(name).exists())
+            yield from (Path(name) for name in glob.glob(str(path)) if Path(name).exists())

@@ -4,7 +4,7 @@ Each file holds one `FORMAT`. docs/adding_a_format.md shows how to add another.
 """
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -13,6 +13,10 @@ from typing import Any
 
 from sbil.demonstrations.table import Table
 from sbil.demonstrations.trajectory import Demonstrations
+from sbil.errors import UserError, unknown
+
+MARK = "::"  # between a file and the name of one of its tables
+SHOWN = 10  # names of tables in a message
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Format:
     table: opens one file as a table. The reader process calls it, so that a damaged file harms nobody.
     demonstrations: reads a whole source.
     recognises: whether another source has this format, for example a folder, a prefix or an object.
+    several: whether a file can hold several tables. `table` is then given FILE::TABLE if a person named a table.
     """
 
     name: str
@@ -31,6 +36,7 @@ class Format:
     table: Callable[[Any], Table] | None = None
     demonstrations: Callable[[Any], Demonstrations] | None = None
     recognises: Callable[[Any], bool] = lambda source: False
+    several: bool = False
 
 
 @cache
@@ -42,8 +48,34 @@ def every() -> tuple[Format, ...]:
 
 def of_file(path: Path) -> Format | None:
     """Return the format of the ending of a file's name."""
-    name = path.name.lower()
-    return next((format_ for format_ in every() if format_.endings and name.endswith(format_.endings)), None)
+    return _of_name(file_and_table(path)[0].name)
+
+
+def _of_name(name: str) -> Format | None:
+    return next((one for one in every() if one.endings and name.lower().endswith(one.endings)), None)
+
+
+def file_and_table(source: str | Path) -> tuple[Path, str | None]:
+    """Split FILE::TABLE into the file and the name of one of its tables; None if no table is named."""
+    file, mark, name = str(source).partition(MARK)
+    format_ = _of_name(file) if mark else None
+    return (Path(file), name) if format_ and format_.several else (Path(source), None)
+
+
+def chosen(path: str | Path, names: Sequence[str], word: str = "table") -> str:
+    """The table that a person named, or the only one; `word` is what the format calls a table."""
+    file, name = file_and_table(path)
+    if name is None and len(names) == 1:
+        return names[0]
+    if not names:
+        raise UserError(f"holds no {word}.")
+    if name is None:
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        shown = ", ".join(f"'{one[:60]}'" for one in names[:SHOWN]) + more
+        raise UserError(f"holds {len(names)} {word}s ({shown}); name one of them, as in '{file}{MARK}{names[0]}'.")
+    if name not in names:
+        raise unknown(word, name, names)
+    return name
 
 
 def of(source: Any) -> Format | None:

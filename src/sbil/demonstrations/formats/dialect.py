@@ -24,14 +24,15 @@ SIGNS = {",": "decimal comma", ".": "decimal point"}
 # Files that are not tables although their names say so, by their first bytes.
 FOREIGN = {
     b"\x1f\x8b": "is a gzip file; name it .csv.gz",
-    b"PK": "is a ZIP archive or an Excel workbook; save the sheet as CSV",
+    b"PK": "is a ZIP archive or an Excel workbook; name a workbook .xlsx",
     b"\xd0\xcf\x11\xe0": "is an old Excel workbook; save the sheet as CSV",
     b"PAR1": "is a Parquet file; name it .parquet",
     b"\x93NUMPY": "is a NumPy array; save a table, or an NPZ file",
     b"\x89HDF": "is an HDF5 file; save the table as CSV or Parquet",
+    b"SQLite format 3": "is a SQLite file; name it .sqlite",
     b"%PDF": "is a PDF document; save the table as CSV",
     b"version https://git-lfs": "is a Git LFS pointer, not the table itself; fetch it with git lfs pull",
-    b"{": "is JSON; save the table as CSV or Parquet",
+    b"{": "is JSON; if it has one object per line, name it .jsonl",
     b"[": "is JSON; save the table as CSV or Parquet",
     b"<": "is a web page or XML, perhaps a login page saved instead of the table; download it again",
     b"#": "starts with a comment; remove the lines before the header",
