@@ -2,6 +2,8 @@
 
 import builtins
 import sqlite3
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 
@@ -93,6 +95,7 @@ def test_damaged_files_are_refused_in_one_line(tmp_path, ending, damage):
     with pytest.raises(UserError) as refused:
         read(path, **ROLES)
     assert str(refused.value).startswith(f"{path}: ")
+    assert "another program" not in str(refused.value)
 
 
 # ---- several tables in a file
@@ -294,6 +297,18 @@ def test_types_of_duckdb(tmp_path):
     types = {column.name: column.type for column in check(f"{path}::t").columns}
     assert {name for name, type_ in types.items() if type_ == "text"} >= {"waited", "list", "key", "treat"}
     assert check(f"{path}::ward.late").rows == 3
+
+
+def test_a_database_that_another_program_has_open(tmp_path):
+    path = written(tmp_path, ".duckdb")
+    holding = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", holding, str(path)], **pipes) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="another program has it open; close that program first"):
+            read(path, **ROLES)
+        other.communicate()
+    assert read(path, **ROLES).steps == 5
 
 
 def test_a_view_reads_no_other_file(tmp_path):

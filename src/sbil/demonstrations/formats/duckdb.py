@@ -63,8 +63,9 @@ def _opened(file: Path) -> Any:
     try:
         return duckdb.connect(str(file), read_only=True, config=CLOSED)
     except duckdb.Error as error:
-        why = "another program has it open; close that program first" if "lock" in str(error).lower() else ""
-        raise UserError(why or "is not a DuckDB file, or it is damaged, or another version wrote it.") from None
+        if "Could not set lock" in str(error):
+            raise UserError("another program has it open; close that program first.") from None
+        raise UserError("is not a DuckDB file, or it is damaged, or another version wrote it.") from None
 
 
 def _cell(name: str, type_: str) -> str:
