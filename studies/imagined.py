@@ -34,8 +34,12 @@ from sbil.errors import UserError, program
 from sbil.evaluation import Policies, call, play
 from sbil.experiments.environment import demonstrations_for
 from sbil.keys import named
+from sbil.reports.differences import difference, verdict
+from sbil.text import counted, markdown_table
 from sbil.training import train_many
-from studies.pages import RESULTS
+from studies.choosing.choices import CELL, by_cell
+from studies.choosing.tables import setting_of
+from studies.pages import RESULTS, bold
 
 SETTINGS = ("CartPole-v1 dqn greedy 20", "CartPole-v1 ppo sampled 20", "Acrobot-v1 ppo sampled 20")
 SIZES = (1, 3, 7)
@@ -52,7 +56,6 @@ CHOSEN = {
 }
 PILOT = 0  # the seed of the pilot
 STORED = RESULTS / "choosing" / "imagined.parquet"
-CELL = ("environment", "demonstrator", "mode", "thin", "size")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,6 +188,36 @@ def _further(key: PRNGKeyArray, network: Array) -> PRNGKeyArray:
     """The first network of a run has the run's own key."""
     other = jax.random.key_data(jax.random.fold_in(jax.random.fold_in(key, 2**32 - 1), network))
     return jax.random.wrap_key_data(jnp.where(network == 0, jax.random.key_data(key), other))
+
+
+def for_page() -> dict[str, str]:
+    """Return the table of docs/choosing.md: training on imagined states beside choosing by them, on new demonstrations.
+
+    Bold: clearly above or below the setting of BC that stays nearest in the model of each draw.
+    """
+    runs = pl.read_parquet(STORED).filter(pl.col("seed") != PILOT)
+    trained = [f"{kind} {horizon} {weight:g}" for (kind, horizon), weight in CHOSEN.items()]
+    heads = [f"{kind} model, {counted(horizon, 'step')}" for kind, horizon in CHOSEN]
+    rows = [["setting", "trajectories", "BC", "BC, chosen by imagined distance", *heads]]
+    for key, cell in by_cell(runs).items():
+        draws = cell.sort("draw").partition_by("draw", maintain_order=True)
+        chosen = np.array([draw.filter(_of_bc).sort("distance")["score"][0] for draw in draws])
+        scores = [np.array([_mean(draw, method) for draw in draws]) for method in trained]
+        shown = [bold(f"{values.mean():.3f}", _clear(values - chosen)) for values in scores]
+        base = np.mean([_mean(draw, "bc 0") for draw in draws])
+        rows.append([setting_of(key), str(key[-1]), f"{base:.3f}", f"{chosen.mean():.3f}", *shown])
+    return {"imagined": markdown_table(rows, numbers=True)}
+
+
+_of_bc = pl.col("method").str.starts_with("bc ")
+
+
+def _mean(draw: pl.DataFrame, method: str) -> float:
+    return float(draw.filter(pl.col("method") == method)["score"].to_numpy().mean())
+
+
+def _clear(values: np.ndarray) -> bool:
+    return verdict(difference(values[:, None])) in ("above", "below")
 
 
 def write(path: Path, rows: pl.DataFrame) -> None:

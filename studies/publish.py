@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from sbil.reports import exports, figures
 from sbil.reports.names import MAIN
-from studies import rounding, tables
+from studies import imagined, rounding, tables
 from studies.choosing import figures as choosing_figures
 from studies.choosing import tables as choosing_tables
 from studies.pages import FIGURES, ROOT, inserted
@@ -30,7 +30,7 @@ def pages() -> dict[Path, str]:
         docs / "environments.md": {"returns": tables.returns()},
         docs / "reproduction.md": {**tables.for_reproduction_page(), "cpu": rounding.runs()},
         docs / "understanding_edm.md": remedies_tables.for_page(),
-        docs / "choosing.md": choosing_tables.for_page(),
+        docs / "choosing.md": {**choosing_tables.for_page(), **imagined.for_page()},
     }
     return {page: inserted(page, content) for page, content in parts.items()}
 

@@ -18,6 +18,7 @@ SINGLE = {
     "bc+weight_decay=1": "BC, weight decay 1",
     "edm:released": "EDM, released",
     "edm_robust": "EDM, robust",
+    "edm_imagined:rollouts": "EDM on imagined states",
 }
 LOW = 0.95  # a score of BC below this leaves room for improvement
 

@@ -22,7 +22,7 @@ from studies.choosing.choices import (
 from studies.choosing.horizons import HORIZONS
 from studies.pages import bold
 
-PILOT, SEED = 0, 1  # of what the rules were chosen from, and of the confirmation
+PILOT, SEED = 0, 2  # of what the rules were chosen from, and of the confirmation
 BASE = "BC"
 MEASURES = {
     "near": "distance, from any recorded state",

@@ -38,6 +38,21 @@ def test_a_tiny_run_is_resumed_and_stored(tmp_path, monkeypatch):
     assert np.isfinite(rows.select("score", "distance").to_numpy()).all()
 
 
+def test_the_table_compares_with_the_nearest_setting_of_bc(tmp_path, monkeypatch):
+    cell = {"environment": "CartPole-v1", "demonstrator": "dqn", "mode": "greedy", "thin": 20, "size": 1}
+    others = [(f"{kind} {horizon} {weight:g}", 0.9, 3.0) for (kind, horizon), weight in imagined.CHOSEN.items()]
+    rows = [
+        {**cell, "seed": seed, "draw": draw, "method": method, "score": score + draw / 100, "distance": distance}
+        for seed in (0, 1)
+        for draw in range(6)
+        for method, score, distance in (("bc 0", 0.2, 2.0), ("bc 1", 0.6, 1.0), *others)
+    ]
+    pl.DataFrame(rows).write_parquet(path := tmp_path / "imagined.parquet")
+    monkeypatch.setattr(imagined, "STORED", path)
+    row = imagined.for_page()["imagined"].splitlines()[-1]
+    assert row == "| CartPole, DQN greedy, every 20th step | 1 | 0.225 | 0.625 |" + " **0.925** |" * 6
+
+
 def test_nothing_to_store_is_said(tmp_path):
     with pytest.raises(UserError, match="hold no finished setting"):
         imagined.main(imagined.Asked(out=tmp_path, take=tmp_path))
