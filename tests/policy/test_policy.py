@@ -24,6 +24,8 @@ from sbil.errors import UserError
 from sbil.networks import MLP, Dense
 from sbil.policy import DESCRIPTION, WEIGHTS, Policy, Standardisation
 from sbil.policy.folder import SEAL, sealed
+from sbil.policy.guard import learned
+from sbil.policy.measures import fitted
 
 RNG = np.random.default_rng(0)
 OBSERVATIONS = RNG.normal(size=(50, 4)).astype(np.float32)
@@ -36,6 +38,10 @@ SCHEMA = Schema(
     missing="mean",
 )
 SCALING = Standardisation(RNG.normal(size=4).astype(np.float32), RNG.uniform(0.5, 2, 4).astype(np.float32))
+STATES = RNG.normal(size=(200, 4))
+MEASURE = replace(fitted("distance", STATES), scores=np.linspace(0, 3, 1001).astype(np.float32))
+GUARD = replace(learned(STATES, np.arange(200)), measure=MEASURE)
+GUARDED = ("guard.", "measure.")  # how the names of its arrays begin
 
 
 def make(seed=0, standardisation=SCALING, hidden=(64, 64), temperature=1.0):
@@ -47,6 +53,7 @@ def make(seed=0, standardisation=SCALING, hidden=(64, 64), temperature=1.0):
         {"algorithm": "edm", "seed": 3},
         temperature=temperature,
         energies=ENERGIES,
+        guard=GUARD,
     )
 
 
@@ -150,10 +157,11 @@ def test_the_temperature_changes_probabilities_and_neither_actions_nor_energies(
 
 
 def test_the_percentile_is_the_share_of_training_states_with_a_lower_energy():
-    policy = make()
+    policy = replace(make(), guard=None)
     expected = [100 * (energy > ENERGIES).mean() for energy in policy.energy(OBSERVATIONS)]
     np.testing.assert_allclose(policy.percentile(OBSERVATIONS), expected, atol=0.11)
     assert np.ptp(policy.percentile(OBSERVATIONS)) > 0
+    policy = replace(policy, guard=None)
     everything = replace(policy, energies=np.full(1001, 9, np.float32))
     assert everything.percentile(OBSERVATIONS[0]) == 0
     nothing = replace(policy, energies=np.full(1001, -99, np.float32))
@@ -198,8 +206,8 @@ def test_everything_a_policy_is_comes_back(tmp_path):
 
 def test_a_folder_of_the_first_format_is_still_read(copy):
     tensors = tensors_of(copy)
-    del tensors["energies"]
-    rewrite(copy, tensors=tensors, version=1, temperature=..., energies=..., schema=..., sha256=...)
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(("energies", *GUARDED))}
+    rewrite(copy, tensors=tensors, version=1, temperature=..., energies=..., schema=..., guard=..., sha256=...)
     loaded = Policy.load(copy)
     assert (loaded.temperature, loaded.energies, loaded.schema) == (1, None, None)
     np.testing.assert_array_equal(loaded.logits(OBSERVATIONS), make(hidden=(5,)).logits(OBSERVATIONS))
@@ -207,7 +215,8 @@ def test_a_folder_of_the_first_format_is_still_read(copy):
 
 def test_a_folder_without_a_hash_of_its_entries_is_still_read(copy):
     """In the format before it, and only there, a changed entry is not noticed."""
-    rewrite(copy, version=2, sha256=..., temperature=2.5)
+    tensors = {name: tensor for name, tensor in tensors_of(copy).items() if not name.startswith(GUARDED)}
+    rewrite(copy, tensors=tensors, version=2, guard=..., sha256=..., temperature=2.5)
     assert Policy.load(copy).temperature == 2.5
     for changes in ({"version": 2}, {"sha256": ...}):
         make(hidden=(5,)).save(copy, overwrite=True)
@@ -222,7 +231,7 @@ def test_a_folder_without_a_hash_of_its_entries_is_still_read(copy):
         ('"fill": 0.5', '"fill": 0.6'),
         ('"unit": "m"', '"unit": "k"'),
         ('"seed": 3', '"seed": 4'),
-        ('"version": 3', '"version": 2'),
+        ('"version": 4', '"version": 3'),
     ],
 )
 def test_an_entry_changed_by_hand_is_refused(tmp_path, old, new):
@@ -392,7 +401,7 @@ def test_the_copy_is_good(copy):
 
 NETWORK = {"kind": "mlp", "sizes": [4, 5, 3], "activation": "elu"}
 ENTRIES = {
-    "newer version": {"version": 4},
+    "newer version": {"version": 5},
     "version 0": {"version": 0},
     "version of truth": {"version": True},
     "version of text": {"version": "1\n2"},
@@ -434,8 +443,18 @@ ENTRIES = {
     "provenance of a list": {"provenance": []},
     **{f"no {name}": {name: ...} for name in (
         "format", "version", "network", "observation_names", "action_names",
-        "standardised", "temperature", "energies", "schema", "weights_sha256", "provenance", "sha256",
+        "standardised", "temperature", "energies", "schema", "weights_sha256", "provenance", "sha256", "guard",
     )},
+    **{f"guard: {case}": {"guard": described} for case, described in {
+        "a list": [], "a word": "yes", "none, but its arrays are there": None, "without counts": {"measure": None},
+        "inside too much": {**GUARD.as_json(), "inside": 1.5}, "inside of text": {**GUARD.as_json(), "inside": "1"},
+        "rows of a fraction": {**GUARD.as_json(), "rows": 1.5}, "a stranger": {**GUARD.as_json(), "x": 1},
+        "no measure": {**GUARD.as_json(), "measure": None},
+        "a measure of text": {**GUARD.as_json(), "measure": "energy"},
+        **{f"a measure with {change}": {**GUARD.as_json(), "measure": {**GUARD.as_json()["measure"], **change}}
+           for change in ({"name": "os.system"}, {"name": ["energy"]}, {"name": "energy"}, {"centres": 10**9},
+                          {"centres": True}, {"record": 1}, {"record": {"words": 1}}, {"x": 1})},
+    }.items()},
 }  # fmt: skip
 
 
@@ -485,6 +504,26 @@ def falling_energies(tensors):
     tensors["energies"] = np.ascontiguousarray(tensors["energies"][::-1])
 
 
+def range_that_ends_before_it_begins(tensors):
+    tensors["guard.low"][0] = tensors["guard.high"][0] + 1
+
+
+def falling_quantiles(tensors):
+    tensors["guard.quantiles"] = np.ascontiguousarray(tensors["guard.quantiles"][:, ::-1])
+
+
+def no_spread(tensors):
+    tensors["measure.spread"][0] = 0
+
+
+def falling_scores(tensors):
+    tensors["measure.scores"] = np.ascontiguousarray(tensors["measure.scores"][::-1])
+
+
+def other_centres(tensors):
+    tensors["measure.centres"] = tensors["measure.centres"][:-1]
+
+
 def negative_scale(tensors):
     tensors["standardisation.scale"][0] = -1
 
@@ -503,6 +542,11 @@ def negative_scale(tensors):
         no_scale,
         negative_scale,
         falling_energies,
+        range_that_ends_before_it_begins,
+        falling_quantiles,
+        no_spread,
+        falling_scores,
+        other_centres,
     ],
     ids=lambda change: change.__name__,
 )
@@ -580,7 +624,7 @@ def test_hostile_descriptions_are_refused(copy, text):
 
 def test_keys_given_twice_are_refused(copy):
     text = (copy / DESCRIPTION).read_text()
-    (copy / DESCRIPTION).write_text(text.replace('"version": 3', '"version": 3, "version": 3'))
+    (copy / DESCRIPTION).write_text(text.replace('"version": 4', '"version": 4, "version": 4'))
     refused(Policy.load, copy)
     inner = text.replace('"kind": "mlp"', '"kind": "cnn", "kind": "mlp"')
     assert inner != text

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from sbil import files
@@ -15,7 +16,8 @@ from sbil.files import as_path
 from sbil.policy import Policy
 from sbil.policy.outputs import must_be_free
 
-OWN = ("row", "action", "energy", "percentile", "unfamiliar")  # the columns that are added here
+# The columns that are added here.
+OWN = ("row", "action", "energy", "percentile", "unfamiliar", "columns outside", "outside")
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads text that begins with these as a formula
 SUFFIXES = (".csv", ".parquet")
 
@@ -121,9 +123,13 @@ def _decided(policy: Policy, rows: States, unfamiliar: float) -> pl.DataFrame:
     probabilities = policy.probabilities(seen)
     columns |= {f"probability of {name}": probabilities[:, i] for i, name in enumerate(policy.action_names)}
     columns["energy"] = policy.energy(seen)
-    if policy.energies is not None:
+    if policy.energies is not None or (policy.guard and policy.guard.measure):
         columns["percentile"] = policy.percentile(seen).round(1)
         columns["unfamiliar"] = columns["percentile"] > unfamiliar
+    if policy.guard is not None:
+        names = policy.outside_names(seen)
+        columns["columns outside"] = np.array([len(each) for each in names], np.int32)
+        columns["outside"] = ["; ".join(each) for each in names]
     return pl.DataFrame(columns)
 
 

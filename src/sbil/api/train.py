@@ -20,6 +20,7 @@ from sbil.evaluation.decided import decided, resampled
 from sbil.evaluation.imagined import imagined_or_why
 from sbil.evaluation.matching import Agreement, MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
+from sbil.evaluation.unfamiliar import with_measure
 from sbil.fitting import Diverged, Recipe, demonstrations_of, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.card import card, disclosed_shares
@@ -169,6 +170,7 @@ def _report(policy: Policy, trained: Trained, everything: Demonstrations, split:
     policy = with_warning(with_facts(policy, parts.training, everything, split), parts.training)
     if parts.calibration:
         policy = calibrated(policy, parts.calibration)
+    policy = with_measure(policy, parts.training, parts.held_out)
     made = policy.provenance
     scores = {"training": Agreement.of(decided(policy, parts.training, made["thin"], made["thin_offset"]))}
     if parts.held_out is None:

@@ -17,6 +17,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, named
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import must_match, observed
+from sbil.evaluation.unfamiliar import with_measure
 from sbil.fitting import Diverged, Recipe, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.folder import pieces
@@ -89,6 +90,8 @@ def verify(
     again = _trained(recipe, name, parts.training, watch)
     if parts.calibration:
         again = calibrated(again, parts.calibration)
+    if policy.guard and policy.guard.measure:
+        again = with_measure(again, parts.training, parts.held_out)
     return _compared(policy, again, parts.training)
 
 

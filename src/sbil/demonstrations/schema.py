@@ -86,6 +86,12 @@ class Schema:
         return [own for own, column in zip(places, self.columns, strict=True) if column.kind == "one-hot"]
 
     @property
+    def codes(self) -> list[int]:
+        """For each number that a policy sees, how many codes it can be: 0 to one less. 0 for a column of numbers."""
+        counts = {"number": 0, "one-hot": 2}
+        return [counts.get(column.kind, len(column.levels)) for column in self.columns for _ in column.names]
+
+    @property
     def roles(self) -> dict[str, str | None]:
         """The column of each role."""
         return {role: getattr(self, role) for role in ROLES}

@@ -17,6 +17,8 @@ import numpy as np
 from sbil.demonstrations import Column
 from sbil.networks import ConvNet
 from sbil.policy.folder import DESCRIPTION, WEIGHTS
+from sbil.policy.guard import LEVELS, Guard
+from sbil.policy.measures import in_words
 from sbil.policy.policy import Policy
 from sbil.text import counted, over
 from sbil.trees import Trees
@@ -70,7 +72,8 @@ Meant for study, for second opinions that a person weighs, and for comparing pra
 - It imitates recorded decisions, good and bad; it does not know their outcomes.
 - It makes no causal claim: a probable action need not help.
 - It must not decide alone if a wrong action does harm.
-- It knows nothing about states unlike those it was trained on, but gives probabilities there too: look at the energy.
+- It knows nothing about states unlike those it was trained on, but gives probabilities there too: look at what is
+  outside the ranges, and at the flag for unfamiliar states.
 - Other places, times and people may decide differently: score it on decisions of your own first."""
 
 FILES = f"""\
@@ -130,16 +133,35 @@ def _columns(policy: Policy) -> str:
     names, schema = policy.observation_names, policy.schema
     kinds = [_kind(one) for one in schema.columns for _ in one.names] if schema else ["number"] * len(names)
     rows = []
-    for name, kind, *scaling in zip(names, kinds, *(policy.standardisation or ()), strict=True):
+    ranges = _ranges(policy.guard, kinds)
+    for name, kind, known, *scaling in zip(names, kinds, ranges, *(policy.standardisation or ()), strict=True):
         told = ["-" if _counts(kind, *map(float, scaling)) else f"{number:.3g}" for number in scaling]
-        rows.append([name, kind, *told])
-    heads, note = ["column", "kind"], "Columns are not changed."
+        rows.append([name, kind, *known, *told])
+    heads, note = ["column", "kind", *(["range", "median"] if policy.guard else [])], "Columns are not changed."
     if policy.standardisation:
         heads = [*heads, "mean", "scale"]
         note = "Columns are standardised: (value - mean) / scale."
         if any(row[-1] == "-" for row in rows):
             note += " A dash (-) hides values of codes and of columns of zeros and ones, because these would be counts."
-    return f"{note}\n\n{_table(heads, rows)}"
+    return f"{note}{_inside(policy.guard)}\n\n{_table(heads, rows)}"
+
+
+def _ranges(guard: Guard | None, kinds: Sequence[str]) -> list[list[str]]:
+    """The range and the median of each column; codes have levels instead."""
+    if guard is None:
+        return [[] for _ in kinds]
+    numbers = zip(kinds, guard.low, guard.high, guard.quantiles[:, len(LEVELS) // 2], strict=True)
+    known = [[f"{low:.4g} to {high:.4g}", f"{middle:.3g}"] for _, low, high, middle in numbers]
+    return [["-", "-"] if kind != "number" else pair for kind, pair in zip(kinds, known, strict=True)]
+
+
+def _inside(guard: Guard | None) -> str:
+    if guard is None:
+        return ""
+    return (
+        f" Of the training states, {guard.inside:.1%} lie inside all ranges. An end of a range is no recorded value: "
+        "it is drawn from what at least ten episodes (or states) reach, widened and rounded outward."
+    )
 
 
 def _counts(kind: str, mean: float = math.nan, scale: float = math.nan) -> bool:
@@ -224,6 +246,8 @@ def _certainty(policy: Policy) -> str:
             f"states, 5 % lie below {low:.4g}, half below {middle:.4g}, 95 % below {high:.4g}: a state above is unlike "
             "nearly all training states."
         )
+    if policy.guard and policy.guard.measure and policy.guard.measure.record:
+        lines.append(in_words(policy.guard.measure))
     return "\n".join(lines)
 
 
@@ -232,6 +256,7 @@ def _use(policy: Policy) -> str:
     held_out = "held_out.csv" if policy.schema else "held_out.npz"
     kind = "uint8 images" if isinstance(policy.network, ConvNet) else "float32 rows, the columns above in their units"
     more = ", policy.percentile(x)" if policy.energies is not None else ""
+    more += ", policy.outside_names(x)" if policy.guard else ""
     return f"""\
 ```sh
 {table}sbil evaluate policy/ --data {held_out}
@@ -246,7 +271,7 @@ policy.act(x), policy.probabilities(x), policy.energy(x){more}
 
 import onnxruntime
 session = onnxruntime.InferenceSession("policy.onnx")
-logits, probabilities, energy = session.run(None, {{"observation": x}})
+logits, probabilities, energy = session.run(["logits", "probabilities", "energy"], {{"observation": x}})
 ```"""
 
 

@@ -18,13 +18,14 @@ from sbil import files
 from sbil.dataset import Standardisation
 from sbil.demonstrations import Schema
 from sbil.errors import UserError, named
-from sbil.policy import architecture
+from sbil.policy import architecture, guard
 from sbil.policy.policy import Policy
 
 FORMAT = "sbil-policy"
-VERSION = 3
+VERSION = 4
 FIRST = 1  # the format before temperature, energies and schema; still read
 UNSEALED = 2  # the last format without a hash of policy.json; still read, without this check
+UNGUARDED = 3  # the last format without a guard; still read
 DESCRIPTION = "policy.json"
 WEIGHTS = "weights.safetensors"
 KNOWN = ("README.md", "metrics.csv")  # other files that may be in the folder; they are replaced too
@@ -45,6 +46,7 @@ def save(policy: Policy, path: Path, overwrite: bool, extra: Mapping[str, bytes]
         "standardised": policy.standardisation is not None,
         "temperature": float(policy.temperature),
         "energies": policy.energies is not None,
+        "guard": policy.guard.as_json() if policy.guard else None,
         "schema": policy.schema.as_json() if policy.schema else None,
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "provenance": dict(policy.provenance),
@@ -81,6 +83,7 @@ def pieces(policy: Policy) -> dict[str, Any]:
         "standardisation": [tensors[name].tobytes() for name in scale if name in tensors],
         "temperature": policy.temperature,
         "energies": tensors["energies"].tobytes() if "energies" in tensors else None,
+        "guard": {name: part.tobytes() for name, part in policy.guard.arrays().items()} if policy.guard else None,
         "observation names": policy.observation_names,
         "action names": policy.action_names,
         "schema": policy.schema.as_json() if policy.schema else None,
@@ -109,6 +112,8 @@ def _tensors(policy: Policy) -> dict[str, np.ndarray]:
         tensors["standardisation.scale"] = np.asarray(policy.standardisation.scale, np.float32)
     if policy.energies is not None:
         tensors["energies"] = np.asarray(policy.energies, np.float32)
+    if policy.guard:
+        tensors |= policy.guard.arrays()
     return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
 
 
@@ -120,6 +125,8 @@ def _load(path: Path) -> Policy:
         shapes["standardisation.mean"] = shapes["standardisation.scale"] = (described["sizes"][0],)
     if description["energies"]:
         shapes["energies"] = (ENERGIES,)
+    if description["guard"] is not None:
+        shapes |= guard.shapes_of(description["guard"], len(description["observation_names"]))
     tensors = _weights(path / WEIGHTS, shapes, description["weights_sha256"])
     with named(WEIGHTS):
         network = architecture.built(described, tensors)
@@ -139,6 +146,7 @@ def _load(path: Path) -> Policy:
         temperature=float(description["temperature"]),
         energies=tensors.get("energies"),
         schema=_schema(description),
+        guard=None if description["guard"] is None else guard.restored(description["guard"], tensors),
     )
 
 
@@ -169,17 +177,19 @@ def _description(path: Path) -> dict[str, Any]:
         )
     if description["version"] == FIRST:
         description = {"temperature": 1.0, "energies": False, "schema": None} | description
+    unguarded = description["version"] <= UNGUARDED
     for what, good in _conditions(description).items():
         if not good:
             raise UserError(f"{DESCRIPTION}: {what} is missing or wrong; the folder is damaged.")
     if description["version"] > UNSEALED and sealed(description)[SEAL] != description[SEAL]:
         raise UserError(f"{DESCRIPTION} was changed after it was written (hash differs); the folder is damaged.")
-    return description
+    return description | {"guard": None} if unguarded else description
 
 
 def _conditions(description: dict[str, Any]) -> dict[str, bool]:
     found, ends = architecture.conditions(description.get("network"))
     images = found["the network's kind"] and description["network"]["kind"] == "conv"
+    guarded = description["version"] > UNGUARDED
     return {
         **found,
         "the list of observation names": _names(description.get("observation_names"), 0 if images else ends[0]),
@@ -188,10 +198,11 @@ def _conditions(description: dict[str, Any]) -> dict[str, bool]:
         "the temperature": _temperature(description.get("temperature")),
         "'energies'": description.get("energies") in (False, True),
         "the schema": "schema" in description,
+        "the guard": not guarded or _sound_guard(description.get("guard", ...), images),
         "the hash of the weights": isinstance(description.get("weights_sha256"), str),
         "the provenance": _sound_provenance(description.get("provenance")),
         "its own hash": description["version"] <= UNSEALED or isinstance(description.get(SEAL), str),
-        "the list of entries": len(description) == 11 + (description["version"] > UNSEALED),
+        "the list of entries": len(description) == 11 + guarded + (description["version"] > UNSEALED),
     }
 
 
@@ -202,6 +213,11 @@ def _sound_provenance(made: Any) -> bool:
     data = made.get("data", {})
     parts = (made.get("settings", {}), data, data.get("provenance", {}) if isinstance(data, dict) else None)
     return all(isinstance(part, dict) for part in parts)
+
+
+def _sound_guard(described: Any, images: bool) -> bool:
+    """Whether it may be the description of a guard; images have none."""
+    return described is None or (isinstance(described, dict) and not images)
 
 
 def _temperature(number: Any) -> bool:

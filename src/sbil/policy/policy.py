@@ -13,9 +13,12 @@ from numpy.typing import ArrayLike
 
 from sbil.dataset import Spec, Standardisation, as_inputs
 from sbil.demonstrations import Schema
-from sbil.errors import UserError
+from sbil.errors import UserError, flag
 from sbil.files import as_path
 from sbil.networks import Acting, ConvNet, Dense, energy, in_float32
+from sbil.policy.frames import is_frame, rows_of
+from sbil.policy.guard import Guard
+from sbil.policy.measures import Measure
 from sbil.trees import Trees
 
 IMAGES = 64  # seen at a time
@@ -30,6 +33,10 @@ class Policy:
     temperature: divides the logits before they become probabilities; it does not change the energy.
     energies: quantiles of the energies of the states it was trained on, smallest first.
     schema: what the columns of the table it was trained on mean.
+    guard: the ranges of the columns in training, and the measure that decides which states are unfamiliar.
+
+    Where a method takes observations, it takes an array, or a Pandas or Polars data frame. Columns of a data frame are
+    found by their names, in any order.
     """
 
     network: Acting
@@ -40,6 +47,7 @@ class Policy:
     temperature: float = 1.0
     energies: np.ndarray | None = None
     schema: Schema | None = None
+    guard: Guard | None = None
 
     @property
     def spec(self) -> Spec:
@@ -70,19 +78,28 @@ class Policy:
         """Return one logit per action, for one observation [d] or [n, d]; images are uint8 [height, width, channel]."""
         if isinstance(self.network, ConvNet):
             return self._logits_of_images(np.asarray(observations), self.network)
+        array = self.seen(observations)
+        logits = self._in_parts(np.atleast_2d(array), ROWS, self._logits_of_rows)
+        return logits if array.ndim == 2 else logits[0]
+
+    def seen(self, observations: Any) -> np.ndarray:
+        """Return observations as an array of float32, [d] or [n, d]: the numbers of this policy in their order."""
+        if is_frame(observations):
+            return rows_of(observations, self.observation_names, self.schema)
         try:
             with np.errstate(over="ignore"):
                 array = np.asarray(observations, np.float32)
         except (TypeError, ValueError):
             kind = type(observations).__name__
-            raise UserError(f"a policy sees arrays of numbers. Got {kind}; for a table use sbil.predict.") from None
+            raise UserError(
+                f"a policy sees arrays of numbers and data frames. Got {kind}; for a table use sbil.predict."
+            ) from None
         if array.ndim not in (1, 2) or array.shape[-1] != len(self.observation_names):
             raise UserError(
                 f"this policy sees {len(self.observation_names)} numbers ({', '.join(self.observation_names)}). "
                 f"Got an array of shape {array.shape}."
             )
-        logits = self._in_parts(np.atleast_2d(array), ROWS, self._logits_of_rows)
-        return logits if array.ndim == 2 else logits[0]
+        return array
 
     def _in_parts(self, rows: np.ndarray, most: int, see: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         parts = [see(rows[start : start + most]) for start in range(0, len(rows), most)]
@@ -120,9 +137,10 @@ class Policy:
         logits = self._in_parts(images.reshape(-1, *network.shape), IMAGES, see)
         return logits[0] if images.ndim == 3 else logits
 
-    def act(self, observations: ArrayLike) -> np.ndarray:
-        """Return the most probable action (its number) for one observation or many."""
-        return self.logits(observations).argmax(axis=-1)
+    def act(self, observations: ArrayLike, names: bool = False) -> Any:
+        """Return the most probable action for one observation or many: its number, or its name if `names`."""
+        actions = self.logits(observations).argmax(axis=-1)
+        return np.array(self.action_names)[actions] if flag("names", names) else actions
 
     def predict(
         self, observation: ArrayLike, state: Any = None, episode_start: Any = None, deterministic: bool = True
@@ -142,11 +160,45 @@ class Policy:
         return np.asarray(energy(jnp.asarray(self.logits(observations))))
 
     def percentile(self, observations: ArrayLike) -> np.ndarray:
-        """Return how many of 100 training states have a lower energy; 100 means unlike all training states."""
+        """Return how many of 100 real states are more familiar; 100 means unlike all of them.
+
+        The policy's measure decides. If it has none, the energy decides, compared with the states of training.
+        """
+        measure = self.guard.measure if self.guard else None
+        if measure:
+            return measure.percentile(self.unfamiliarity(observations))
         if self.energies is None:
             raise UserError("this policy does not know the energies of its training states; train it again.")
         place = np.searchsorted(self.energies, self.energy(observations), side="left")
         return np.minimum(100 * place / (len(self.energies) - 1), 100.0)
+
+    def unfamiliarity(self, observations: ArrayLike, measure: Measure | None = None) -> np.ndarray:
+        """Return the score of the policy's measure of the unfamiliar, or of another; higher is less familiar."""
+        chosen = measure or (self._known_columns.measure or Measure("energy"))
+        if chosen.name == "energy":
+            return self.energy(observations).astype(np.float64)
+        if chosen.name == "probability":
+            return 1.0 - np.asarray(self.probabilities(observations), np.float64).max(axis=-1)
+        rows = self.seen(observations)
+        found = chosen.score(np.atleast_2d(rows)) if chosen.parts else self._known_columns.beyond(np.atleast_2d(rows))
+        return found if rows.ndim == 2 else found[0]
+
+    def outside(self, observations: ArrayLike) -> np.ndarray:
+        """Return which numbers lie outside their range in training: [d] for one observation, or [n, d]."""
+        return self._known_columns.outside(self.seen(observations))
+
+    def outside_names(self, observations: ArrayLike) -> list[tuple[str, ...]]:
+        """Return for each observation the names of its numbers that lie outside their range in training."""
+        found: list[tuple[str, ...]] = [()] * len(mask := np.atleast_2d(self.outside(observations)))
+        for row in np.flatnonzero(mask.any(axis=1)):
+            found[row] = tuple(self.observation_names[column] for column in np.flatnonzero(mask[row]))
+        return found
+
+    @property
+    def _known_columns(self) -> Guard:
+        if self.guard is None:
+            raise UserError("this policy does not know the ranges of its columns; train it again.")
+        return self.guard
 
     def save(self, path: str | Path, overwrite: bool = False, extra: Mapping[str, bytes] | None = None) -> None:
         """Write the whole folder `path`, or nothing; `extra` files (for example metrics) are added to it."""
