@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import betaincinv, stdtrit
 
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
@@ -119,6 +119,11 @@ def bootstrap(values: np.ndarray) -> tuple[float, float]:
     chosen = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
     low, high = np.quantile(values[chosen].mean(axis=1), TAILS)
     return float(low), float(high)
+
+
+def least_share(hits: float, count: int, chance: float) -> float:
+    """Return the smallest share that a count of hits agrees with: fewer hits are not rarer than `chance` (exact)."""
+    return float(betaincinv(hits, count - hits + 1, chance)) if hits else 0.0
 
 
 def mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -116,11 +116,14 @@ def test_a_list_may_hold_paths_and_other_tasks_are_refused(policy, folder, data)
 
 
 @pytest.mark.parametrize(
-    "observation", ["x", stays(), stays().to_pandas(), [None, {}]], ids=lambda one: type(one).__name__
+    "observation",
+    ["x", stays().drop("age"), stays().to_pandas()[["hour"]], [None, {}]],
+    ids=lambda one: type(one).__name__,
 )
-def test_a_policy_sees_numbers(policy, observation):
+def test_a_policy_sees_numbers_and_frames_with_its_columns(policy, observation):
     with pytest.raises(UserError, match="policy sees"):
         policy.act(observation)
+    assert set(policy.act(stays().to_pandas(), names=True)) == {"fluids", "none"}
 
 
 @pytest.mark.parametrize(
@@ -204,6 +207,26 @@ def test_predict(policy, folder, tmp_path):
         sbil.predict(policy, frame, unfamiliar="many")
     with pytest.raises(UserError, match="not trained on a table"):
         sbil.predict(demonstrators.get("CartPole-v1-ppo"), frame)
+
+
+def test_predict_names_what_is_outside_and_raises_an_alarm(policy):
+    usual = sbil.predict(policy, stays(30, seed=9))
+    assert not usual.alarm.raised
+    assert str(usual.alarm).startswith("This table is like the training data")
+    assert usual.outside <= 2
+    frame = stays(30, seed=9).with_columns(pulse=pl.lit(99_999.0))
+    found = sbil.predict(policy, frame)
+    assert found.frame["unfamiliar"].all()
+    assert found.frame["outside"].str.contains("pulse").all()
+    assert (found.frame["columns outside"] >= 1).all()
+    assert found.outside == found.alarm.outside["pulse"] == found.unfamiliar == 120
+    assert found.alarm.raised
+    assert found.as_json()["alarm"]["moved"][0]["column"] == "pulse"
+    assert "100.0% of 120 states are flagged as unfamiliar (1.0% expected)" in str(found.alarm)
+    assert json.loads(json.dumps(found.as_json()))["outside"] == 120
+    bare = sbil.predict(replace(policy, guard=None), frame)
+    assert (bare.alarm, bare.outside) == (None, None)
+    assert "outside" not in bare.frame.columns
 
 
 def test_predict_writes_its_table(policy, tmp_path):

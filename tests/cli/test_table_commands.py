@@ -490,6 +490,18 @@ def test_predict_flags_what_is_unfamiliar(table, policy, folder, capsys):
     assert "--unfamiliar" in refusal(capsys, *words, "many")
 
 
+def test_predict_says_which_columns_are_outside(table, policy, folder, capsys):
+    absurd = changed(table, folder / "absurd.csv", "pulse", "99999")
+    out = folder / "outside.csv"
+    run("predict", policy, "--data", absurd, "--out", out)
+    told = capsys.readouterr().out
+    assert "has a number outside its range in training; the column 'outside' names it" in told
+    assert "like the training data" in told
+    decided = pl.read_csv(out, schema_overrides={"outside": pl.String})
+    assert decided.filter(pl.col("columns outside") > 0)["outside"].to_list() == ["pulse"]
+    assert decided["columns outside"].sum() == decided["unfamiliar"].sum() == 1
+
+
 def test_predict_refuses(table, policy, folder, capsys):
     def refused(data, out="never.csv"):
         return refusal(capsys, "predict", policy, "--data", data, "--out", folder / out)

@@ -12,13 +12,23 @@ from sbil.policy import Policy
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [2, 3, 4])
 def test_a_policy_of_format(number):
     policy = Policy.load(HERE / f"policy-{number}")
     assert policy.action_names == ("give", "wait")
     assert policy.schema.episode == "visit"
     found = policy.probabilities(np.array([[0.5, 1, 0], [-1.2, 0, 1]], np.float32))
     np.testing.assert_allclose(found, [[0.7741624, 0.2258376], [0.0728781, 0.9271219]], atol=1e-5)
+
+
+def test_the_guard_of_format_4():
+    policy = Policy.load(HERE / "policy-4")
+    states = np.array([[0.5, 1, 0], [99, 0, 1], [0, 0.5, 0.5]], np.float32)
+    assert policy.outside_names(states) == [(), ("dose",), ("ward=a", "ward=b")]
+    assert policy.percentile(states)[1] == 100
+    assert policy.guard.measure.name == "distance"
+    for number in (2, 3):
+        assert Policy.load(HERE / f"policy-{number}").guard is None
 
 
 def test_demonstrations_of_format_1():

@@ -15,6 +15,7 @@ from sbil import demonstrators
 from sbil.demonstrations import Column, Schema
 from sbil.policy import Policy, Standardisation
 from sbil.policy.card import card, disclosed_shares, escaped
+from sbil.policy.guard import learned
 from sbil.text import counted, over
 
 SCHEMA = Schema(
@@ -78,6 +79,20 @@ def tables(markdown: str) -> list[list[str]]:
     """The lines of every table, split where a table would be."""
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_ranges_are_on_the_card():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(80, 10, 500), rng.integers(0, 2, (500, 2)), rng.random(500) < 0.5])
+    guard = learned(rows, np.arange(500), SCHEMA.codes)
+    text = card(replace(POLICY, guard=guard))
+    known = next(row for row in tables(text) if row[0].startswith("pulse"))
+    assert known[2] == f"{guard.low[0]:.4g} to {guard.high[0]:.4g}"
+    assert float(known[3]) == pytest.approx(80, abs=2)
+    assert ["sex=f", "one-hot", "-", "-"] in [row[:4] for row in tables(text)]
+    assert f"{guard.inside:.1%} lie inside all ranges" in text
+    assert "decided by the range of each column; no other measure was tried" in text
+    assert "range" not in tables(card(POLICY))[0]
 
 
 def test_every_fact_of_the_policy_is_on_the_card():

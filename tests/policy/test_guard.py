@@ -174,6 +174,7 @@ def test_a_measure_says_how_it_was_chosen():
     assert "90.0% with a number times 100" in words
     assert "the energy 95.0% (without a fault 1.0%), which is worse than chance" in words
     assert words.count("worse than chance") == 1
+    assert in_words(Measure("range")).endswith("no other measure was tried.")
     assert "flag:" not in in_words(Measure("range", record={**record, "measures": {"range": rates["range"]}}))
 
 

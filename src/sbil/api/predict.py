@@ -1,4 +1,4 @@
-"""Decide for every row of a table: the action, the probabilities, the energy, and how familiar the state is."""
+"""Decide for every row of a table: action, probabilities, energy, how familiar the state is, and what is outside."""
 
 import io
 from collections.abc import Mapping
@@ -12,8 +12,10 @@ import polars as pl
 from sbil import files
 from sbil.demonstrations import States, read_observations
 from sbil.errors import UserError, flag
+from sbil.evaluation.alarm import Alarm, alarm
 from sbil.files import as_path
 from sbil.policy import Policy
+from sbil.policy.measures import WORDS
 from sbil.policy.outputs import must_be_free
 
 # The columns that are added here.
@@ -26,11 +28,13 @@ SUFFIXES = (".csv", ".parquet")
 class Decisions:
     """One decision per row of a table.
 
-    frame: the place of the row in its table, the action, the probability of each action, the energy, its percentile
-        among the training states, and whether the state is unfamiliar.
+    frame: the place of the row in its table, the action, the probability of each action, the energy, the percentile of
+        the state by the policy's measure, whether it is unfamiliar, how many of its numbers lie outside their range in
+        training, and which.
     dropped: rows that were left out because a value is missing.
     filled: missing values that were filled in, by column.
-    percentile: a state is unfamiliar whose energy is above this percentile.
+    percentile: a state is unfamiliar if it is above this percentile.
+    alarm: the whole table beside the training data; None if the policy does not know its columns.
     """
 
     frame: pl.DataFrame
@@ -38,6 +42,7 @@ class Decisions:
     dropped: int
     filled: Mapping[str, int]
     percentile: float
+    alarm: Alarm | None = None
 
     @property
     def actions(self) -> dict[str, int]:
@@ -46,12 +51,28 @@ class Decisions:
 
     @property
     def unfamiliar(self) -> int | None:
-        """How many states are unfamiliar; None if the policy does not know the energies of its training states."""
+        """How many states are unfamiliar; None if the policy has nothing to tell it by."""
         return int(self.frame["unfamiliar"].sum()) if "unfamiliar" in self.frame.columns else None
+
+    @property
+    def measure(self) -> str:
+        """What decides whether a state is unfamiliar, in words."""
+        guard = self.policy.guard
+        return WORDS[guard.measure.name if guard and guard.measure else "energy"]
+
+    @property
+    def outside(self) -> int | None:
+        """How many states have a number outside its range in training; None if the ranges are not known."""
+        known = "columns outside" in self.frame.columns
+        return int((self.frame["columns outside"] > 0).sum()) if known else None
 
     def as_json(self) -> dict[str, Any]:
         rows = len(self.frame)
-        return {"rows": rows, "dropped": self.dropped, "actions": self.actions, "unfamiliar": self.unfamiliar}
+        return {
+            **{"rows": rows, "dropped": self.dropped, "actions": self.actions, "unfamiliar": self.unfamiliar},
+            "outside": self.outside,
+            "alarm": self.alarm.as_json() if self.alarm else None,
+        }
 
     def save(self, out: str | Path, overwrite: bool = False) -> None:
         """Write the table as CSV or Parquet. No text in a CSV begins like a formula: spreadsheets run formulas."""
@@ -88,7 +109,7 @@ def predict(
     table: a path or a data frame with the columns that the policy was trained on, in any order.
     missing: what to do if a value is missing: refuse, mean, last or drop; default: what was done in training. The means
         are those of training.
-    unfamiliar: a state is unfamiliar if its energy is above this percentile of the training states.
+    unfamiliar: a state is unfamiliar if it is above this percentile by the policy's measure.
     out: also write the decisions to this CSV or Parquet file.
     overwrite: replace that file if it exists.
     """
@@ -105,7 +126,12 @@ def predict(
         )
     schema = replace(policy.schema, missing=missing) if missing else policy.schema  # type: ignore[arg-type]
     rows = read_observations(table, schema)
-    made = Decisions(_decided(policy, rows, unfamiliar), policy, rows.dropped, rows.filled, unfamiliar)
+    frame = _decided(policy, rows, unfamiliar)
+    known = "percentile" in frame.columns
+    found = (
+        alarm(policy, rows.observations, frame["percentile"].to_numpy(), rows.episode, unfamiliar) if known else None
+    )
+    made = Decisions(frame, policy, rows.dropped, rows.filled, unfamiliar, found)
     if out is not None:
         made.save(out, overwrite)
     return made

@@ -90,7 +90,7 @@ def verify(
     again = _trained(recipe, name, parts.training, watch)
     if parts.calibration:
         again = calibrated(again, parts.calibration)
-    if policy.guard and policy.guard.measure:
+    if policy.guard and policy.guard.measure and policy.guard.measure.record:
         again = with_measure(again, parts.training, parts.held_out)
     return _compared(policy, again, parts.training)
 

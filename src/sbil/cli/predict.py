@@ -21,7 +21,7 @@ EXAMPLES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Command(Written):
-    """Decide for every row of a table: action, probabilities, energy, and its percentile among the training states."""
+    """Decide for every row of a table: action, probabilities, and whether the state is like those of training."""
 
     policy: Folder
     data: str
@@ -31,7 +31,7 @@ class Command(Written):
     missing: Annotated[str | None, tyro.conf.arg(metavar="{refuse,mean,last,drop}")] = None
     """What to do if a value is missing (default: what was done in training; the means are those of training)."""
     unfamiliar: float = 99.0
-    """Flag a state as unfamiliar if its energy is above this percentile of the training states."""
+    """Flag a state as unfamiliar if it is above this percentile by the policy's measure (the card says which)."""
 
 
 def run(command: Command) -> None:
@@ -48,6 +48,7 @@ def run(command: Command) -> None:
 def show(command: Command, made: "Decisions") -> None:
     """Say what was written and how many states are unlike the training data."""
     from sbil.api.methods import trainer_of
+    from sbil.policy.measures import WORDS
     from sbil.text import counted
 
     words = ", ".join(f"{name} {count}" for name, count in made.actions.items())
@@ -60,8 +61,16 @@ def show(command: Command, made: "Decisions") -> None:
     if strange is not None:
         be = "is" if strange == 1 else "are"
         print(
-            f"{counted(strange, 'state')} ({strange / max(len(made.frame), 1):.1%}) {be} flagged as unfamiliar: an "
-            f"energy above percentile {command.unfamiliar:g} of the training states"
+            f"{counted(strange, 'state')} ({strange / max(len(made.frame), 1):.1%}) {be} flagged as unfamiliar: above "
+            f"percentile {command.unfamiliar:g} by {made.measure}"
         )
-    if not trainer_of(made.policy).startswith("edm"):
+    if made.outside is not None:
+        have = "has" if made.outside == 1 else "have"
+        print(
+            f"{counted(made.outside, 'state')} ({made.outside / max(len(made.frame), 1):.1%}) {have} a number outside "
+            "its range in training; the column 'outside' names it"
+        )
+    if made.alarm:
+        print(made.alarm)
+    if made.measure == WORDS["energy"] and not trainer_of(made.policy).startswith("edm"):
         print("note: only EDM trains the energy to be low at training states; for other policies it says little")

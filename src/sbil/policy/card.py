@@ -246,7 +246,7 @@ def _certainty(policy: Policy) -> str:
             f"states, 5 % lie below {low:.4g}, half below {middle:.4g}, 95 % below {high:.4g}: a state above is unlike "
             "nearly all training states."
         )
-    if policy.guard and policy.guard.measure and policy.guard.measure.record:
+    if policy.guard and policy.guard.measure:
         lines.append(in_words(policy.guard.measure))
     return "\n".join(lines)
 

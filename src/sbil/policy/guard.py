@@ -6,13 +6,13 @@ NumPy alone. No recorded extreme is stored; `learned` explains the rule.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sbil.errors import UserError
-from sbil.policy.measures import Measure
+from sbil.policy.measures import QUANTILES, Measure
 
 FEW = 10  # trajectories, or rows: an end of a range has at least so many beyond it before it is widened
 MANY = 100  # trajectories from which on FEW counts trajectories
@@ -32,7 +32,7 @@ class Guard:
 
     inside: the share of the training states with every number inside its range.
     rows: how many training states the ranges come from.
-    measure: what decides that a state is unfamiliar; None if none was chosen.
+    measure: what decides whether a state is unfamiliar; None leaves that to the energy.
     """
 
     low: np.ndarray  # [columns] float32
@@ -101,6 +101,8 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
 def learned(rows: np.ndarray, units: np.ndarray, codes: Sequence[int] = ()) -> Guard | None:
     """What the states [n, columns] of training say of each column; None for fewer than 40 states.
 
+    Its measure is the range, until another is chosen.
+
     units: [n] the trajectory of each state, or its group.
     codes: by column how many levels it has; 0 for a column of numbers.
 
@@ -121,7 +123,8 @@ def learned(rows: np.ndarray, units: np.ndarray, codes: Sequence[int] = ()) -> G
     whole = np.array([float(count > 0) for count in levels], np.float32)
     guard = Guard(low, high, quantiles, shares.round(2).astype(np.float32), whole, 0.0, len(rows))
     inside = float((~guard.outside(rows)).all(axis=1).mean())
-    return Guard(**{**vars(guard), "inside": round(inside, 3)})
+    scores = np.quantile(guard.beyond(rows), np.linspace(0, 1, QUANTILES)).astype(np.float32)
+    return replace(guard, inside=round(inside, 3), measure=Measure("range", scores=scores))
 
 
 def _column(column: np.ndarray, units: np.ndarray, levels: int) -> tuple[float, float, np.ndarray]:

@@ -41,8 +41,8 @@ BLOCK = 1 << 14  # rows looked at together
 class Measure:
     """A measure with what it needs.
 
-    scores: quantiles of its scores of real states that it was not made from, smallest first.
-    record: how it was chosen, and the rates that were measured.
+    scores: quantiles of its scores of real states, smallest first.
+    record: how it was chosen, and the rates that were measured; empty if no other measure was tried.
     """
 
     name: str
@@ -106,6 +106,8 @@ class Measure:
 def in_words(measure: Measure) -> str:
     """How a measure was chosen, and how well it and the others did."""
     record = measure.record
+    if not record:
+        return f"Which states are unfamiliar is decided by {WORDS[measure.name]}; no other measure was tried."
     kept, others = record["measures"][measure.name], {**record["measures"]}
     del others[measure.name]
     kinds = ", ".join(f"{share:.1%} with {FAULTS[kind]}" for kind, share in kept["found"].items())
