@@ -498,8 +498,9 @@ def test_predict_says_which_columns_are_outside(table, policy, folder, capsys):
     assert "has a number outside its range in training; the column 'outside' names it" in told
     assert "like the training data" in told
     decided = pl.read_csv(out, schema_overrides={"outside": pl.String})
-    assert decided.filter(pl.col("columns outside") > 0)["outside"].to_list() == ["pulse"]
-    assert decided["columns outside"].sum() == decided["unfamiliar"].sum() == 1
+    (odd,) = decided.filter(pl.col("columns outside") > 0).to_dicts()
+    assert (odd["row"], odd["outside"], odd["columns outside"], odd["unfamiliar"]) == (7, "pulse", 1, True)
+    assert decided["unfamiliar"].sum() <= 5
 
 
 def test_predict_refuses(table, policy, folder, capsys):
