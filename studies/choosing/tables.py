@@ -1,8 +1,11 @@
 """The tables of docs/choosing.md."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 
+from sbil import environments
 from sbil.reports.differences import difference, verdict
 from sbil.text import counted, markdown_table
 from studies.choosing import ensembles
@@ -24,6 +27,12 @@ from studies.pages import bold
 
 PILOT, SEED = 0, 2  # of what the rules were chosen from, and of the confirmation
 BASE = "BC"
+PRINTED = Path(__file__).with_name("printed.csv")  # returns of other papers; those of figures are read to 1 (4: CKIL)
+PROTOCOLS = {  # of ours that is nearest to the papers': demonstrator, mode, thinning
+    "CartPole-v1": ("ppo", "sampled", 20),
+    "Acrobot-v1": ("ppo", "sampled", 1),
+    "LunarLander-v3": ("ppo", "greedy", 1),
+}
 MEASURES = {
     "near": "distance, from any recorded state",
     "drift": "distance, from first states",
@@ -46,6 +55,7 @@ def for_page() -> dict[str, str]:
         "final": final(scores),
         "summary": summary(scores),
         "ranks": correlations(ranks, horizons),
+        "printed": printed(scores),
         "measures": measures(pilot),
         "ensembles": joined(pilot),
     }
@@ -84,6 +94,28 @@ def correlations(cells: dict[Key, dict[str, float]], horizons: dict[Key, np.ndar
             [setting_of(key), str(key[-1]), *map(correlation, found.values()), f"{np.median(horizons[key]):.0f}"]
         )
     return markdown_table(rows, numbers=True)
+
+
+def printed(cells: dict[Key, Scores]) -> str:
+    """Write our mean returns beside those that other papers printed, and the returns of the demonstrators."""
+    theirs = pl.read_csv(PRINTED)
+    rows = [
+        ["environment", "trajectories", "BC, ours", "auto, ours", *(f"{name}, printed" for name in theirs.columns[2:])]
+    ]
+    for environment, size, *values in theirs.iter_rows():
+        if own := _ours(cells, environment, size):
+            rows.append([environment.split("-v")[0], size, *(f"{value:.0f}" for value in (*own, *values))])
+    return markdown_table(rows, numbers=True)
+
+
+def _ours(cells: dict[Key, Scores], environment: str, size: str) -> list[float]:
+    """Return the mean returns of BC and of auto, or twice the demonstrator's; nothing if the cell was not run."""
+    protocol = PROTOCOLS[environment]
+    low, high = environments.scale(environment, *protocol[:2])
+    if size == "demonstrator":
+        return [high, high]
+    scores = cells.get((environment, *protocol, int(size)))
+    return [low + scores[name].mean() * (high - low) for name in (BASE, "auto")] if scores else []
 
 
 def measures(pilot: pl.DataFrame) -> str:
