@@ -107,6 +107,18 @@ def test_where_a_policy_would_go(policy, data):
         sbil.evaluate(policy, data, imagine=1)
 
 
+def test_evaluate_says_what_is_outside(policy, data):
+    usual = sbil.evaluate(policy, data)
+    assert usual.outside.shape == (80, 2)
+    assert not usual.alarm.raised
+    assert usual.alarm.outside.get("pulse", 0) == usual.outside[:, 0].sum() <= 1
+    odd = sbil.evaluate(policy, sbil.read(stays().with_columns(pulse=pl.col("pulse") * 100), **COLUMNS))
+    assert odd.outside[:, 0].all()
+    assert odd.as_json()["alarm"]["outside"]["pulse"] == 80
+    assert odd.as_json()["alarm"]["raised"]
+    assert sbil.evaluate(replace(policy, guard=None), data).alarm is None
+
+
 def test_a_list_may_hold_paths_and_other_tasks_are_refused(policy, folder, data):
     assert list(sbil.evaluate([policy, folder], data)) == ["bc", "bc 2"]
     other = sbil.read(stays().with_columns(treatment=pl.lit("other")), **COLUMNS)

@@ -100,6 +100,17 @@ def test_the_smallest_share_is_exact():
     assert least_share(0, 10, 0.001) == 0
 
 
+def test_many_rows_are_looked_at_in_parts(monkeypatch):
+    new = rows(500, 6)
+    new[:200, 1] *= 100
+    whole = alarm(POLICY, new, np.full(500, 50.0))
+    scores = GUARD.beyond(new)
+    monkeypatch.setattr(module, "BLOCK", 7)
+    monkeypatch.setattr("sbil.policy.measures.BLOCK", 11)
+    assert alarm(POLICY, new, np.full(500, 50.0)) == whole
+    np.testing.assert_array_equal(GUARD.beyond(new), scores)
+
+
 def test_no_ranges_and_no_states_say_nothing():
     assert alarm(Policy(probes.network(3, 4, 2), NAMES, ("a", "b")), rows(5, 1), np.zeros(5)) is None
     assert alarm(POLICY, rows(5, 1)[:0], np.zeros(0)) is None

@@ -20,6 +20,7 @@ from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
 from sbil.networks import ACTIVATIONS, MLP, ConvNet, Dense, Kernel, mlp, policy_network, seen, uniform_dense
 from sbil.policy import WEIGHTS, Policy, Standardisation
+from sbil.policy.guard import learned
 from sbil.policy.onnx import OPERATORS, OPSET, as_bytes, export
 
 RNG = np.random.default_rng(0)
@@ -164,6 +165,23 @@ def test_shipped_demonstrators(name):
     else:
         observations = RNG.normal(size=(10_000, len(policy.observation_names))).astype(np.float32)
     assert_same(policy, observations)
+
+
+def test_what_is_outside_is_an_output():
+    """Also what is not a code: 1.5 lies between two of them."""
+    rng = np.random.default_rng(1)
+    states = np.column_stack([rng.normal(100, 10, 300), rng.normal(size=300), rng.integers(0, 4, 300)])
+    policy = replace(make(), guard=learned(states, np.arange(300), (0, 0, 4)))
+    rows = np.concatenate([states, states * 3, states + 0.5, -states]).astype(np.float32)
+    session = onnxruntime.InferenceSession(as_bytes(policy), providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["logits", "probabilities", "energy", "outside"]
+    (found,) = session.run(["outside"], {"observation": rows})
+    np.testing.assert_array_equal(found, policy.outside(rows))
+    assert 0 < found.sum() < found.size
+    model = onnx.load_from_string(as_bytes(policy))
+    guard = next(json.loads(entry.value) for entry in model.metadata_props if entry.key == "guard")
+    assert guard["measure"]["name"] == "range"
+    np.testing.assert_array_equal(np.array(guard["arrays"]["guard.high"], np.float32), policy.guard.high)
 
 
 # The file

@@ -15,6 +15,7 @@ from sbil.api.methods import algorithm_of, decided_by_methods
 from sbil.demonstrations import Demonstrations, read_observations
 from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError, flag, unknown, whole
+from sbil.evaluation.alarm import Alarm, alarm_of, outside
 from sbil.evaluation.calibration import reliability
 from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.familiarity import Familiarity, familiarity
@@ -73,6 +74,8 @@ class MatchedDecisions:
     compared: every metric with its interval, one row per method: the baselines, BC and the policy.
     notes: reasons why the scores may say less than they seem to.
     familiarity: whether the policy knows which states are new to it; None for images.
+    outside: [decisions, columns] which numbers lie outside their range in training; None if the ranges are not known.
+    alarm: the states beside those of training, in a sentence; None likewise.
     imagined: where the policy would go if it acted; None if that was not asked for or there is no model.
     not_imagined: why it is None, in words.
     """
@@ -83,6 +86,8 @@ class MatchedDecisions:
     compared: tuple[MethodScores, ...]
     notes: tuple[str, ...]
     familiarity: Familiarity | None
+    outside: np.ndarray | None
+    alarm: Alarm | None
     imagined: Imagined | None
     not_imagined: str
 
@@ -95,6 +100,7 @@ class MatchedDecisions:
             "notes": list(self.notes),
             "resampled": resampled(self.data),
             "familiarity": self.familiarity.as_json() if self.familiarity else None,
+            "alarm": self.alarm.as_json() if self.alarm else None,
             "imagined": self.imagined.as_json() if self.imagined else None,
             "not_imagined": self.not_imagined,
             "actions": [{"action": name, **_plain(row._asdict())} for name, row in rows],
@@ -246,6 +252,8 @@ def evaluate_decisions(
         compared=scores_of_methods(found),
         notes=tuple(notes(policy, held_out, known)),
         familiarity=None if images else familiarity(policy, held_out, known, others),
+        outside=outside(policy, held_out),
+        alarm=alarm_of(policy, held_out, made.episodes),
         imagined=None if isinstance(going, str) else going,
         not_imagined=going if isinstance(going, str) else "",
     )

@@ -85,6 +85,8 @@ def show(result: "MatchedDecisions", trained: bool) -> None:
     tables.show_actions(result.decided, data.action_names)
     if result.familiarity:
         tables.show_familiarity(result.familiarity)
+    if result.alarm:
+        print(result.alarm)
     print(result.imagined or result.not_imagined)
     if not trained:
         print(

@@ -4,12 +4,14 @@ Three things are compared: how many states are unfamiliar, how familiar they are
 column lie between the quantiles of training. A difference counts if it is large and no chance of a small table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from sbil.demonstrations import Demonstrations
+from sbil.evaluation.decided import observed
 from sbil.policy import Policy
 from sbil.policy.guard import Guard
 from sbil.statistics import least_share
@@ -18,6 +20,8 @@ from sbil.text import counted
 MOVED = 0.25  # the share of a column's values that must lie elsewhere than in training
 LEAST = 0.02  # the share of unfamiliar states that must be exceeded
 CHANCE = 0.001  # of a false alarm by chance, over all columns of a table
+MOST = 100_000  # decisions that are looked at
+BLOCK = 1 << 16  # rows looked at together
 SHOWN = 5  # columns in the sentence
 
 
@@ -72,7 +76,11 @@ class Alarm:
 
 
 def alarm(
-    policy: Policy, observations: np.ndarray, percentiles: np.ndarray, units: Sequence[Any] | None, above: float = 99.0
+    policy: Policy,
+    observations: np.ndarray,
+    percentiles: np.ndarray,
+    units: Sequence[Any] | np.ndarray | None,
+    above: float = 99.0,
 ) -> Alarm | None:
     """Compare states [n, columns] with those of training; None if the policy does not know its columns.
 
@@ -82,13 +90,31 @@ def alarm(
     if policy.guard is None or not len(observations):
         return None
     rows, flagged, expected = len(observations), int((percentiles > above).sum()), 1 - above / 100
-    counts = policy.guard.outside(observations).sum(axis=0)
+    counts = sum(policy.guard.outside(part).sum(axis=0) for part in _blocks(observations))
     outside = {policy.observation_names[column]: int(counts[column]) for column in np.flatnonzero(counts)}
     count = rows if units is None else len(np.unique(np.asarray(units)))
     found = moved(policy.guard, policy.observation_names, observations, count)
     strange = least_share(flagged * count / rows, count, CHANCE) > max(2 * expected, LEAST)
     mean = float(np.mean(percentiles))
     return Alarm(rows, flagged, expected, mean, outside, found, bool(strange or found))
+
+
+def alarm_of(policy: Policy, demonstrations: Demonstrations, units: np.ndarray) -> Alarm | None:
+    """The alarm of the states at which decisions were taken; at most MOST of them, drawn at random."""
+    if policy.guard is None:
+        return None
+    seen = np.concatenate([*observed(demonstrations)])
+    if len(seen) > MOST:
+        chosen = np.sort(np.random.default_rng(0).choice(len(seen), MOST, replace=False))
+        seen, units = seen[chosen], units[chosen]
+    return alarm(policy, seen, policy.percentile(seen).round(1), units)
+
+
+def outside(policy: Policy, demonstrations: Demonstrations) -> np.ndarray | None:
+    """[decisions, columns] which numbers lie outside their range in training; None if the ranges are not known."""
+    if policy.guard is None:
+        return None
+    return np.concatenate([policy.outside(part) for part in observed(demonstrations)])
 
 
 def moved(guard: Guard, names: tuple[str, ...], observations: np.ndarray, count: int) -> tuple[Moved, ...]:
@@ -99,13 +125,18 @@ def moved(guard: Guard, names: tuple[str, ...], observations: np.ndarray, count:
         makes a difference beyond a bound.
     """
     rows = np.asarray(observations, np.float32)
+    below = [sum((part <= at).sum(axis=0) for part in _blocks(rows)) for at in guard.quantiles.T]
     chance = float(np.sqrt(np.log(2 * max(len(names), 1) / CHANCE) / (2 * count)))
-    shares = (rows[:, :, None] <= guard.quantiles[None]).mean(axis=0)
-    apart = np.abs(shares - guard.shares).max(axis=1)
+    apart = np.abs(np.stack(below, axis=1) / len(rows) - guard.shares).max(axis=1)
     middles = np.median(rows, axis=0)
     far = [column for column in np.argsort(-apart, kind="stable") if apart[column] > MOVED + chance]
     before = guard.quantiles[:, guard.quantiles.shape[1] // 2]
     return tuple(Moved(names[i], float(apart[i]), float(middles[i]), float(before[i])) for i in far)
+
+
+def _blocks(rows: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the rows, some at a time."""
+    return (rows[start : start + BLOCK] for start in range(0, len(rows), BLOCK))
 
 
 def _more(listed: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sbil.errors import UserError
-from sbil.policy.measures import QUANTILES, Measure
+from sbil.policy.measures import QUANTILES, Measure, in_blocks
 
 FEW = 10  # trajectories, or rows: an end of a range has at least so many beyond it before it is widened
 MANY = 100  # trajectories from which on FEW counts trajectories
@@ -52,6 +52,9 @@ class Guard:
 
     def beyond(self, rows: np.ndarray) -> np.ndarray:
         """[n] how far the farthest number is from its median: 0 at the median, 1 at an end of its range."""
+        return in_blocks(self._beyond, rows)
+
+    def _beyond(self, rows: np.ndarray) -> np.ndarray:
         rows, middle = np.asarray(rows, np.float64), self.quantiles[:, len(LEVELS) // 2].astype(np.float64)
         distance = np.where(rows > middle, rows - middle, middle - rows)
         reach = np.where(rows > middle, self.high - middle, middle - self.low)

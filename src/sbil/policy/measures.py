@@ -6,7 +6,7 @@ distance: the distance to the nearest of at most 64 centres. A centre is a mean 
 probability: one minus the largest probability. energy: the energy. The network gives these two.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,12 +52,10 @@ class Measure:
 
     def score(self, rows: np.ndarray) -> np.ndarray:
         """[n] the scores of rows; only of a measure that has arrays of its own."""
-        rows = np.asarray(rows, np.float64)
-        parts = [self._score(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK)]
-        return np.concatenate(parts) if parts else np.zeros(0)
+        return in_blocks(self._score, rows)
 
     def _score(self, rows: np.ndarray) -> np.ndarray:
-        scaled = (rows - self.parts["centre"]) / self.parts["spread"]
+        scaled = (rows.astype(np.float64) - self.parts["centre"]) / self.parts["spread"]
         if self.name == "mahalanobis":
             return np.sqrt(((scaled @ self.parts["whitening"]) ** 2).sum(axis=1))
         return _nearest(scaled, self.parts["centres"])[1]
@@ -101,6 +99,12 @@ class Measure:
         if (np.diff(scores) < 0).any() or not (parts.get("spread", np.ones(1)) > 0).all():
             raise UserError("the numbers of the measure of the unfamiliar are wrong; the folder is damaged.")
         return cls(described["name"], parts, scores, described["record"])
+
+
+def in_blocks(score: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """[n] the scores of rows [n, columns], some rows at a time."""
+    parts = [score(rows[start : start + BLOCK]) for start in range(0, len(rows), BLOCK)]
+    return np.concatenate(parts) if parts else np.zeros(0)
 
 
 def in_words(measure: Measure) -> str:

@@ -2,8 +2,9 @@
 
 Input `observation`: float32 [batch, columns] in the units of the data, or uint8 [batch, height, width, channels].
 Outputs `logits` and `probabilities` [batch, actions], `energy` [batch]. Standardisation and temperature are inside.
-The metadata hold names, the quantiles of the training states' energies and the provenance of the policy, as JSON. The
-same policy gives the same bytes.
+If the policy knows the ranges of its columns, output `outside` [batch, columns] says which numbers lie outside.
+The metadata hold names, the quantiles of the training states' energies, the guard and the provenance of the policy, as
+JSON. The same policy gives the same bytes.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from sbil import files
 from sbil.errors import UserError
 from sbil.networks import MLP, ConvNet, Dense, Kernel
 from sbil.policy import folder
+from sbil.policy.guard import Guard
 from sbil.policy.outputs import must_be_free
 from sbil.policy.policy import Policy
 from sbil.trees import Nodes, Trees
@@ -58,6 +60,8 @@ def as_bytes(policy: Policy) -> bytes:
     else:
         logits = _dense(graph, policy.network, _standardised(graph, policy))
     _answers(graph, logits, policy.temperature)
+    if policy.guard:
+        _outside(graph, policy.guard)
     model = _model(graph, policy)
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString(deterministic=True)
@@ -174,16 +178,28 @@ def _answers(graph: _Graph, logits: str, temperature: float) -> None:
     graph.node("Squeeze", "energy", negative, axis)
 
 
+def _outside(graph: _Graph, guard: Guard) -> None:
+    """Add which numbers lie outside their range in training; a code must be whole."""
+    below = graph.node("Less", "below", INPUT, graph.constant("guard.low", guard.low))
+    above = graph.node("Greater", "above", INPUT, graph.constant("guard.high", guard.high))
+    broken = graph.node("Not", "not_whole", graph.node("Equal", "same", graph.node("Floor", "floor", INPUT), INPUT))
+    broken = graph.node("And", "no_code", broken, graph.constant("guard.whole", guard.whole > 0, np.bool_))
+    graph.node("Or", "outside", graph.node("Or", "beyond", below, above), broken)
+
+
 def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
     shape, actions = policy.spec
     forest = [helper.make_opsetid(*FOREST)] if isinstance(policy.network, Trees) else []
     kind = TensorProto.UINT8 if isinstance(policy.network, ConvNet) else TensorProto.FLOAT
-    outputs = {"logits": ["batch", actions], "probabilities": ["batch", actions], "energy": ["batch"]}
+    sizes = {"logits": ["batch", actions], "probabilities": ["batch", actions], "energy": ["batch"]}
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in sizes.items()]
+    if policy.guard:
+        outputs.append(helper.make_tensor_value_info("outside", TensorProto.BOOL, ["batch", *shape]))
     made = helper.make_graph(
         graph.nodes,
         "policy",
         [helper.make_tensor_value_info(INPUT, kind, ["batch", *shape])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in outputs.items()],
+        outputs,
         initializer=graph.constants,
     )
     model = helper.make_model(
@@ -199,6 +215,11 @@ def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
     return model
 
 
+def _guard(guard: Guard) -> dict[str, Any]:
+    """The guard with its arrays as lists."""
+    return {**guard.as_json(), "arrays": {name: array.tolist() for name, array in guard.arrays().items()}}
+
+
 def _metadata(policy: Policy) -> dict[str, str]:
     weights = safetensors.numpy.save(folder._tensors(policy))
     entries = {
@@ -208,6 +229,7 @@ def _metadata(policy: Policy) -> dict[str, str]:
         "action_names": list(policy.action_names),
         "temperature": float(policy.temperature),
         "energies": None if policy.energies is None else [float(str(number)) for number in policy.energies],
+        "guard": _guard(policy.guard) if policy.guard else None,
         "schema": policy.schema.as_json() if policy.schema else None,
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "provenance": {key: value for key, value in policy.provenance.items() if key != "baselines"},  # small counts

@@ -189,7 +189,8 @@ class Policy:
 
     def outside_names(self, observations: ArrayLike) -> list[tuple[str, ...]]:
         """Return for each observation the names of its numbers that lie outside their range in training."""
-        found: list[tuple[str, ...]] = [()] * len(mask := np.atleast_2d(self.outside(observations)))
+        mask = np.atleast_2d(self.outside(observations))
+        found: list[tuple[str, ...]] = [()] * len(mask)
         for row in np.flatnonzero(mask.any(axis=1)):
             found[row] = tuple(self.observation_names[column] for column in np.flatnonzero(mask[row]))
         return found
