@@ -264,6 +264,37 @@ def test_levels_of_a_schema_keep_their_order(tmp_path, here):
     assert over.schema.missing == "mean"
 
 
+SIZES = ["small", "medium", "large", "huge"]
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "parquet"])
+def test_ordered_categories_keep_their_order(tmp_path, kind):
+    """As a column and as the action; a name that no row has is left out."""
+    cells = {"size": ["large", "small", "medium", None, "small"], "dose": ["small", "large", "large", "small", "large"]}
+    if kind == "pandas":
+        ordered = pd.CategoricalDtype(SIZES, ordered=True)
+        frame = pd.DataFrame({name: pd.Series(values, dtype=ordered) for name, values in cells.items()})
+    else:
+        frame = pl.DataFrame(cells, schema=dict.fromkeys(cells, pl.Enum(SIZES)))
+    if kind == "parquet":
+        frame.write_parquet(frame_path := tmp_path / "sizes.parquet")
+        frame = frame_path
+    found = read(frame, action="dose", categories=["size"], missing="drop")
+    assert found.schema.levels["size"] == ("small", "medium", "large")
+    assert found.action_names == ("small", "large")
+    assert seen(found) == [[[2]], [[0]], [[1]], [[0]]]
+    assert taken(found) == [["small"], ["large"], ["large"], ["large"]]
+    later = pl.DataFrame({"size": ["small", "large"]})
+    assert read_observations(later, found.schema).observations[:, 0].tolist() == [0, 2]
+
+
+def test_unordered_categories_are_sorted(here):
+    cells = ["b", "c", "a"]
+    for values in (pd.Series(cells, dtype="category"), pd.Series(cells)):
+        found = read(pd.DataFrame({"size": values, "dose": ["x", "y", "x"]}), action="dose", categories=["size"])
+        assert found.schema.levels["size"] == ("a", "b", "c")
+
+
 def test_level_that_looks_missing(here):
     """NA may mean sodium: a schema that lists it as a level makes it a value."""
     frame = pl.DataFrame({"salt": ["NA", "K"], "a": ["u", "v"]})

@@ -265,7 +265,7 @@ def test_many_decisions_are_drawn_and_it_is_said(monkeypatch):
     )
 
 
-def claims(*differences, floor=0.6):
+def claims(*differences, floor=0.6, ceiling=0.7):
     """The sentence for differences from (the probability, the neighbours) at each kind of shift."""
     one = Interval(0.8, 0.7, 0.9)
     curve = {share: one for share in SHARES}
@@ -278,7 +278,7 @@ def claims(*differences, floor=0.6):
         covered,
         {
             kind: Detection(
-                {"energy": Interval(0.6, floor, 0.7)},
+                {"energy": Interval(0.6, floor, ceiling)},
                 dict(zip(names, (Interval(0.0, *gap) for gap in gaps), strict=True)),
             )
             for kind, gaps in zip(kinds, differences, strict=True)
@@ -306,6 +306,9 @@ def test_the_sentence_follows_the_numbers():
         (BETTER, BETTER), (BETTER, BETTER), floor=0.5
     )
     assert "chance" not in mixed
+    below = claims((BETTER, BETTER), (BETTER, BETTER), floor=0.3, ceiling=0.4)
+    assert " It is worse than chance at noise and columns permuted. " in below
+    assert "clearly better than chance" not in below
     unknown = (float("nan"), float("nan"))
     assert "not clearly different at noise" in claims((unknown, unknown))
 

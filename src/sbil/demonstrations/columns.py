@@ -91,7 +91,7 @@ class Gathered:
     def ranks(self, column: str, levels: Sequence[str] = ()) -> np.ndarray:
         """[n] the place of each row's name in `levels`, by default in all names in order."""
         known = self.levels[column]
-        return known.ranks(levels or values.in_order(known.index))[self.codes[column].all()]
+        return known.ranks(levels or known.in_order)[self.codes[column].all()]
 
     def at(self, index: int) -> dict[str, Any]:
         """Where a row stands, for a problem."""

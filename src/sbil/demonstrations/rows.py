@@ -184,10 +184,10 @@ def learned(read: Gathered, schema: Schema) -> Schema:
 
     def completed(column: Column) -> Column:
         if column.kind != "number":
-            return replace(column, levels=column.levels or tuple(values.in_order(read.levels[column.name].index)))
+            return replace(column, levels=column.levels or tuple(read.levels[column.name].in_order))
         return column if column.fill is not None else replace(column, fill=float(read.means[places[column.name]]))
 
-    actions = schema.actions or tuple(values.in_order(read.levels[schema.action].index))
+    actions = schema.actions or tuple(read.levels[schema.action].in_order)
     return replace(schema, actions=actions, columns=tuple(map(completed, schema.columns)))
 
 

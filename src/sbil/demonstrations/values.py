@@ -119,11 +119,15 @@ def label(cell: str | None, decimal: str = ".", known: Collection[str] = ()) -> 
 
 
 class Levels:
-    """The distinct names of a column, numbered in the order of their first rows."""
+    """The distinct names of a column, numbered in the order of their first rows.
+
+    order: of an ordered category, its names from the first to the last.
+    """
 
     def __init__(self, column: str, most: int | None = None, known: Collection[str] = ()) -> None:
         self.column, self.most, self.known = column, most, known
         self.index: dict[str, int] = {}
+        self.order: dict[str, None] = {}
 
     @property
     def too_many(self) -> bool:
@@ -134,6 +138,8 @@ class Levels:
         """[n] the number of each cell's name; -1 if the cell is missing."""
         if self.too_many:
             return np.zeros(len(column), np.int32)
+        if isinstance(column.dtype, pl.Enum):
+            self.order |= dict.fromkeys(label(name, decimal, self.known) or "" for name in column.dtype.categories)
         texts = column.cast(pl.String)
         found = texts.unique()
         names = [label(cell, decimal, self.known) for cell in found.to_list()]
@@ -145,6 +151,12 @@ class Levels:
     def names(self) -> list[str]:
         """By number."""
         return list(self.index)
+
+    @property
+    def in_order(self) -> list[str]:
+        """The names in their own order, if they are an ordered category; else numbers by size and words by alphabet."""
+        known = [name for name in self.order if name in self.index]
+        return [*known, *in_order([name for name in self.index if name not in self.order])]
 
     def ranks(self, levels: Sequence[str]) -> np.ndarray:
         """[names] the place of each name in `levels`, or -1 without one."""

@@ -247,8 +247,11 @@ def sentence(coverage: Coverage, detection: Mapping[str, Detection]) -> str:
     else:
         compared = "; compared with ".join(_compare(rival, detection) for rival in rivals)
         told = f"The energy is not the best measure of familiarity here: compared with {compared}."
-    blind = [WORDS[kind] for kind, detected in detection.items() if not detected.auroc["energy"].low > 0.5]
-    chance = f" It is not clearly better than chance at {_listed(blind)}." if blind else ""
+    areas = {WORDS[kind]: detected.auroc["energy"] for kind, detected in detection.items()}
+    worse = [kind for kind, found in areas.items() if found.high < 0.5]
+    blind = [kind for kind, found in areas.items() if not found.low > 0.5 and kind not in worse]
+    chance = f" It is worse than chance at {_listed(worse)}." if worse else ""
+    chance += f" It is not clearly better than chance at {_listed(blind)}." if blind else ""
     return f"{told}{chance} {_deferred(coverage)}"
 
 

@@ -21,7 +21,10 @@ def table(frame: Any) -> Table:
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:
-    """Convert column by column, which needs no PyArrow; what is neither a number nor a date becomes text."""
+    """Convert column by column, which needs no PyArrow; what is neither a number nor a date becomes text.
+
+    An ordered category keeps its order.
+    """
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index()
     names = checked_names([str(name) for name in frame.columns])
@@ -39,6 +42,8 @@ def _series(name: str, column: Any) -> pl.Series:
         return series.dt.replace_time_zone("UTC") if zone else series
     gone = column.isna().to_numpy()
     values = [None if empty else str(value) for value, empty in zip(column.tolist(), gone, strict=True)]
+    if getattr(column.dtype, "ordered", False):
+        return pl.Series(name, values, dtype=pl.Enum([*dict.fromkeys(map(str, column.dtype.categories))]))
     return pl.Series(name, values, dtype=pl.String)
 
 
