@@ -64,7 +64,7 @@ def test_onnx_gives_what_the_policy_gives(name, actions):
     policy = replace(sbil.fit(name, data, standardise=True, **fewer), temperature=0.6)
     session = onnxruntime.InferenceSession(as_bytes(policy))
     states = np.concatenate([STATES, data.flat().observation])
-    logits, probabilities, energy = session.run(None, {"observation": states})
+    logits, probabilities, energy = session.run(["logits", "probabilities", "energy"], {"observation": states})
     np.testing.assert_allclose(logits, policy.logits(states), atol=1e-6)
     np.testing.assert_allclose(probabilities, policy.probabilities(states), atol=1e-6)
     np.testing.assert_allclose(energy, policy.energy(states), atol=1e-5)
