@@ -112,7 +112,7 @@ def test_its_policy_can_be_saved_and_exported(model, tmp_path):
     loaded = sbil.Policy.load(tmp_path / "policy")
     np.testing.assert_array_equal(loaded.logits(IRIS.to_numpy()), model.policy_.logits(IRIS.to_numpy()))
     session = onnxruntime.InferenceSession(as_bytes(model.policy_), providers=["CPUExecutionProvider"])
-    _, probabilities, _ = session.run(None, {"observation": IRIS.to_numpy(np.float32)})
+    (probabilities,) = session.run(["probabilities"], {"observation": IRIS.to_numpy(np.float32)})
     np.testing.assert_allclose(probabilities, model.predict_proba(IRIS), atol=1e-5)
 
 
