@@ -1,10 +1,17 @@
-"""Checkpoints: interrupted training continues where it stopped, and ends with the same bytes."""
+"""Checkpoints: interrupted training continues where it stopped, and ends with the same bytes.
+
+The state after each chunk of updates is held in memory. It is written from time to time, and at once if training is
+interrupted.
+"""
 
 import glob
 import hashlib
 import json
 import os
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +24,11 @@ import safetensors.numpy
 from sbil import files
 
 SECONDS_BETWEEN = float(os.environ.get("SBIL_CHECKPOINT_SECONDS", "20"))
+
+
+PATIENCE = 5.0  # seconds to wait for another thread that writes
+_writing = threading.Lock()
+_running: "list[Checkpoint]" = []  # of the trainings that run now
 
 
 class Saved(NamedTuple):
@@ -39,6 +51,7 @@ class Checkpoint:
     identity: dict[str, Any]
     keep: bool = False
     _last: float = field(default_factory=time.monotonic)
+    _held: tuple[int, list[np.ndarray], Callable[[], dict[str, Any]]] | None = None
 
     @classmethod
     def beside(cls, target: Path, identity: dict[str, Any]) -> "Checkpoint":
@@ -68,12 +81,43 @@ class Checkpoint:
         """Whether enough time has passed to write again."""
         return time.monotonic() - self._last >= SECONDS_BETWEEN
 
+    def hold(self, done: int, tree: Any, notes: Callable[[], dict[str, Any]]) -> None:
+        """Keep a copy of the state after `done` updates; `notes` gives what else to keep, as values of JSON."""
+        self._held = done, [np.array(leaf, order="C") for leaf in jax.tree.leaves(tree)], notes
+
     def save(self, done: int, tree: Any, notes: dict[str, Any]) -> None:
         """Write the state after `done` updates, with notes that JSON can hold."""
-        leaves = {f"{i:04d}": np.array(leaf, order="C") for i, leaf in enumerate(jax.tree.leaves(tree))}
-        content = safetensors.numpy.save(leaves, metadata={"identity": self._name, "notes": json.dumps([done, notes])})
+        self.hold(done, tree, lambda: notes)
+        self.write()
+
+    def write(self) -> None:
+        """Write the state that is held, unless it is written already."""
+        if not _writing.acquire(timeout=PATIENCE):
+            return
+        try:
+            if self._held:
+                self._write(*self._held)
+            self._held = None
+        finally:
+            _writing.release()
+
+    def _write(self, done: int, leaves: list[np.ndarray], notes: Callable[[], dict[str, Any]]) -> None:
+        words = {"identity": self._name, "notes": json.dumps([done, notes()])}
+        content = safetensors.numpy.save({f"{i:04d}": leaf for i, leaf in enumerate(leaves)}, metadata=words)
         files.write_bytes(self.path, content, private=True)  # chains can lie on rows of the data
         self._last = time.monotonic()
+
+    @contextmanager
+    def written_if_interrupted(self) -> Iterator[None]:
+        """Write what is held if the block is interrupted, also if `write_running` is called in another thread."""
+        _running.append(self)
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.write()
+            raise
+        finally:
+            _running[:] = [one for one in _running if one is not self]
 
     def load(self, like: Any) -> Saved | None:
         """Return what was saved, with the tree in the shape of `like`; None without a usable checkpoint."""
@@ -100,3 +144,9 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, safetensors.SafetensorError):
             return None  # damaged: begin again
         return Saved(done, leaves, notes) if metadata.get("identity") == self._name else None
+
+
+def write_running() -> None:
+    """Write the checkpoints of the trainings that run now, because the process ends."""
+    for one in [*_running]:
+        one.write()

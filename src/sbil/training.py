@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from contextlib import nullcontext
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -143,16 +144,17 @@ def train_many(
     limits, on_host = make(spec, config).limits, make(spec, config).on_host
     states = _on_host(make, spec, rows, dataset.pool) if on_host else _init_program(make, spec, mesh)(*args, pool)
     done, states, history, diverged_at = _resumed(checkpoint, states, runs)
-    while done < updates:
-        length = min(chunk, updates - done)
-        states, means = _chunk_program(make, spec, mesh, length)(*args, pool, states, jnp.int32(done))
-        done += length
-        history.append({name: np.asarray(values)[:runs] for name, values in means.items()})
-        diverged_at[(diverged_at < 0) & has_diverged(history[-1], limits)] = done
-        if checkpoint and (checkpoint.due() if done < updates else checkpoint.keep):
-            checkpoint.save(done, states, _notes(history, diverged_at))
-        if watch:
-            watch(Report(done, updates, history[-1], diverged_at >= 0))
+    with checkpoint.written_if_interrupted() if checkpoint else nullcontext():
+        while done < updates:
+            length = min(chunk, updates - done)
+            states, means = _chunk_program(make, spec, mesh, length)(*args, pool, states, jnp.int32(done))
+            done += length
+            history.append({name: np.asarray(values)[:runs] for name, values in means.items()})
+            diverged_at[(diverged_at < 0) & has_diverged(history[-1], limits)] = done
+            if checkpoint:
+                _keep(checkpoint, done, updates, states, history, diverged_at)
+            if watch:
+                watch(Report(done, updates, history[-1], diverged_at >= 0))
     states = devices.gather(states, runs)
     if not on_host:  # Metrics are taken before a step, so only the weights show what the last step did.
         diverged_at[(diverged_at < 0) & ~sound_weights(states.network)] = done
@@ -169,6 +171,16 @@ def _check_runs(updates: int, runs: int, draws: int) -> None:
     whole("updates", updates, 1)
     if draws != runs:
         raise UserError(f"{runs} keys for {draws} draws; give one key per draw.")
+
+
+def _keep(
+    checkpoint: Checkpoint, done: int, updates: int, states: Any, history: History, diverged_at: np.ndarray
+) -> None:
+    """Hold the state for an interruption, and write it if it is time to. Of finished work only what is kept is held."""
+    if done < updates or checkpoint.keep:
+        checkpoint.hold(done, states, partial(_notes, [*history], diverged_at.copy()))
+        if done == updates or checkpoint.due():
+            checkpoint.write()
 
 
 def _notes(history: History, diverged_at: np.ndarray) -> dict[str, Any]:

@@ -122,6 +122,10 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def _leave_at_once() -> None:
+    """End the process, after the state of a training that runs was written. This may be in another thread."""
+    if running := sys.modules.get("sbil.checkpoint"):
+        with contextlib.suppress(Exception):
+            running.write_running()
     os.write(2, f"\n{INTERRUPTED}\n".encode())
     os._exit(130)
 
