@@ -8,9 +8,11 @@ import polars as pl
 import pytest
 from stay_tables import COLUMNS, stays
 
+import fuzz
 import sbil
 from sbil import demonstrators, environments
 from sbil.api.evaluate import LiveReturns, MatchedDecisions, is_environment
+from sbil.demonstrations import reader_process
 from sbil.errors import UserError
 
 SMALL = {"updates": 40, "hidden": (8,), "batch": 16}
@@ -255,3 +257,77 @@ def test_predict_writes_its_table(policy, tmp_path):
         with pytest.raises(UserError, match=words):
             sbil.predict(policy, table, **wrong)
     assert len(sbil.predict(policy, table, out=str(out), overwrite=True, missing="drop").frame) == 24
+
+
+def test_no_small_probability_becomes_zero_in_a_file(policy, tmp_path):
+    sure = replace(policy, temperature=policy.temperature / 500)
+    found = sbil.predict(sure, stays(6, seed=9), out=tmp_path / "decisions.csv")
+    names = [name for name in found.frame.columns if name.startswith("probability")]
+    kept, written = (
+        found.frame.select(names).to_numpy(),
+        pl.read_csv(tmp_path / "decisions.csv").select(names).to_numpy(),
+    )
+    assert 0 < kept[kept > 0].min() < 1e-7
+    np.testing.assert_array_equal(written.astype(np.float32), kept)
+
+
+# The held-out episodes, by name
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Read in this process, which saves time."""
+    monkeypatch.setattr(reader_process, "elsewhere", fuzz.in_process)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_policy_is_scored_on_exactly_the_held_out_episodes(tmp_path):
+    table, names = tmp_path / "stays.csv", tmp_path / "names.txt"
+    stays().write_csv(table)
+    options = {"columns": COLUMNS, "updates": 20}
+    report = sbil.train("bc", table, held_out=0.3, write_held_out=names, out=tmp_path / "policy", **options)
+    listed = names.read_text().split()
+    assert listed == [COLUMNS["episode"], *report.held_out.ids]
+    again = sbil.evaluate(tmp_path / "policy", table, columns={"only": names})
+    assert again.agreement == report.scores["held_out"]
+    assert again.data.ids == report.held_out.ids
+    assert again.notes == ()
+    assert sbil.evaluate(tmp_path / "policy", table, columns={"only": [*report.training.ids]}).notes
+    other = sbil.train("bc", table, **{**options, "columns": {**COLUMNS, "exclude": names}})
+    assert {*other.training.ids} == {*report.training.ids}
+    compared = sbil.evaluate(other.policy, table, training=table, columns={"only": names, "exclude": listed})
+    assert compared.data.ids == report.held_out.ids
+    assert "bc" in [row.method for row in compared.compared]
+    part = sbil.train("bc", table, **{**options, "columns": {**COLUMNS, "only": names}})
+    assert part.training.ids == report.held_out.ids
+    with pytest.raises(UserError, match="trained with some kept episodes; give the same list as only"):
+        sbil.verify(part.policy, table)
+    assert sbil.verify(part.policy, table, columns={"only": names}).same
+
+
+@pytest.mark.usefixtures("here")
+def test_lists_of_held_out_episodes_that_are_refused(tmp_path):
+    table, names = tmp_path / "stays.csv", tmp_path / "names.txt"
+    stays().write_csv(table)
+    calls = {
+        "nothing is held out": {"columns": COLUMNS},
+        "is also an input file": {"columns": COLUMNS, "held_out": 0.3, "write_held_out": table, "overwrite": True},
+        "write_held_out must be the path": {"columns": COLUMNS, "held_out": 0.3, "write_held_out": 5},
+        "have no names to list": {"columns": {"action": COLUMNS["action"]}, "held_out": 0.3},
+    }
+    for message, options in calls.items():
+        with pytest.raises(UserError, match=message):
+            sbil.train("bc", table, **{"write_held_out": names, "updates": 2, **options})
+        assert not names.exists()
+    names.write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        sbil.train("bc", table, columns=COLUMNS, held_out=0.3, write_held_out=names)
+    for wrong, message in (
+        (["nobody"], "1 of the episodes to keep are not in the data, for example 'nobody'"),
+        (tmp_path / "none.txt", r"only \(--only\) .*none.txt: there is no such file"),
+        ([COLUMNS["episode"]], "no episode is named that is kept"),
+    ):
+        with pytest.raises(UserError, match=message):
+            sbil.read(table, **COLUMNS, only=wrong)
+    with pytest.raises(UserError, match="episodes are kept by name, and these data have none"):
+        sbil.read(table, action=COLUMNS["action"], only=["1"])

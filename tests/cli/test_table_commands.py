@@ -644,3 +644,18 @@ def _archive():
     with zipfile.ZipFile(content, "w") as archive:
         archive.writestr("data", "{}")
     return content.getvalue()
+
+
+def test_held_out_names_from_the_command_line(table, folder, capsys):
+    names, out = folder / "names.txt", folder / "listed"
+    words = ("train", "bc", "--data", table, *ROLES, *MORE, "--held-out", "0.4", "--updates", "2", "--out", out)
+    run(*words, "--write-held-out", names)
+    stays = names.read_text().split()[1:]
+    assert f"wrote {names} (the names of {len(stays)} held-out episodes)" in capsys.readouterr().out
+    found = answered(capsys, "evaluate", out, "--data", table, "--only", names)
+    assert found["steps"] == 4 * len(stays)
+    assert not found["notes"]
+    seen = answered(capsys, "check", table, *ROLES, *MORE, "--only", names)
+    assert seen["episodes"]["count"] == len(stays)
+    assert seen["command"].endswith(f"--only {names}")
+    assert "exists already" in refusal(capsys, *words, "--write-held-out", names)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
+from sbil.demonstrations.roles import FILES
 from sbil.errors import UserError, flag, whole
 from sbil.evaluation.crossvalidation import cross_validate
 from sbil.evaluation.decided import Decided, resampled
@@ -77,7 +78,7 @@ def compare(
         raise UserError(f'settings must be a dict by algorithm, such as {{"edm": {{"noise": 0.1}}}}. Got {settings!r}.')
     if out is not None:
         out, given = as_path("out", out), columns or {}
-        must_be_free(out, flag("overwrite", overwrite), (data, given.get("schema"), given.get("exclude")))
+        must_be_free(out, flag("overwrite", overwrite), (data, *map(given.get, FILES)))
     folds, seed = whole("folds", folds, 2), whole("seed", seed)
     updates = None if updates is None else whole("updates", updates, 1)
     demonstrations = demonstrations_of(data, columns)

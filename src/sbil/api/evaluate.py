@@ -229,7 +229,7 @@ def evaluate_decisions(
     """Compare a policy with recorded decisions, and ask whether it knows which states are new to it.
 
     data: Demonstrations, a path or a data frame; tables are read with the columns that the policy was trained on,
-        which `columns` may change.
+        which `columns` may change. Of these, `exclude` concerns `training` and `only` concerns `data`.
     training: what the policy was trained on. It adds BC, the previous action and the distance to the nearest training
         states to the comparison.
     another: a table of another population: measure how well its states are distinguished from those of `data`.
@@ -238,8 +238,9 @@ def evaluate_decisions(
     imagine = flag("imagine", imagine)
     if another is not None and policy.schema is None:
         raise UserError("another population needs a policy that was trained on a table: its columns are not known.")
-    held_out = as_trained_on(policy, data, {**(columns or {}), "exclude": ()})
-    known = None if training is None else as_trained_on(policy, training, columns)
+    columns = columns or {}
+    held_out = as_trained_on(policy, data, {**columns, "exclude": ()})
+    known = None if training is None else as_trained_on(policy, training, {**columns, "only": ()})
     others = None if another is None else read_observations(another, policy.schema).observations  # type: ignore[arg-type]
     found = decided_by_methods(policy, held_out, known)
     made = found[algorithm_of(policy)]
@@ -288,6 +289,8 @@ def _notes_on_held_out(held_out: Demonstrations, known: Mapping[str, Any]) -> li
     scored = fingerprint(held_out)
     if scored == known.get("sha256"):
         return ["the policy was trained on these decisions: the scores say nothing about new ones"]
+    if scored == known.get("sha256_of_held_out"):
+        return []
     file = held_out.provenance.get("sha256")  # the same bytes, whatever was left out of either table
     if scored == known.get("sha256_of_all") or (file and file == known.get("provenance", {}).get("sha256")):
         return ["the policy was trained on a part of these decisions: the scores are too good for new ones"]

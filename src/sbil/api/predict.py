@@ -81,7 +81,7 @@ class Decisions:
         if Path(out).suffix == ".parquet":
             self.frame.write_parquet(content)
         else:
-            _harmless(self.frame).write_csv(content, float_precision=6)
+            _harmless(self.frame).write_csv(content)
         files.write_bytes(Path(out), content.getvalue())
 
 

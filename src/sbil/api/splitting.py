@@ -1,5 +1,7 @@
 """Which part of the data is learned from, which is held out, and how a policy folder records it."""
 
+import csv
+import io
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -57,3 +59,14 @@ class Split:
             return Parts(training, held_out, None)
         scored, calibration = held_out.split(0.5, self.draw_seed)
         return Parts(training, scored, calibration)
+
+
+def names_of_episodes(held_out: Demonstrations | None) -> str:
+    """The names of held-out episodes, one per line, under the name of their column."""
+    if held_out is None:
+        raise UserError("nothing is held out, so there are no episodes to list; give held_out (--held-out) as well.")
+    if held_out.ids is None or held_out.schema is None:
+        raise UserError("the held-out episodes have no names to list; name the column of the episode (--episode).")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([name] for name in (held_out.schema.episode, *held_out.ids))
+    return text.getvalue()

@@ -10,10 +10,11 @@ import numpy as np
 from sbil import devices, files
 from sbil.algorithms import settings_of
 from sbil.api.methods import decided_by_methods
-from sbil.api.splitting import Parts, Split
+from sbil.api.splitting import Parts, Split, names_of_episodes
 from sbil.checkpoint import Checkpoint
 from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
+from sbil.demonstrations.roles import FILES
 from sbil.errors import UserError, flag
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import decided, resampled
@@ -24,7 +25,7 @@ from sbil.evaluation.unfamiliar import with_measure
 from sbil.fitting import Diverged, Recipe, demonstrations_of, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.card import card, disclosed_shares
-from sbil.policy.outputs import folder_must_be_free
+from sbil.policy.outputs import folder_must_be_free, must_be_free
 from sbil.selection import Criterion
 from sbil.training import Trained
 from sbil.version import MADE_BY
@@ -107,6 +108,7 @@ def train(
     standardise: bool | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    write_held_out: str | Path | None = None,
     watch: Watch | None = None,
     **settings: Any,
 ) -> TrainingReport:
@@ -124,16 +126,40 @@ def train(
         other half is scored.
     draw_seed: the seed of both draws; `seed` is that of training.
     out: write the policy folder here. If training was interrupted, the same call continues it.
-    overwrite: replace that folder if it exists.
+    overwrite: replace that folder if it exists, and the file of `write_held_out`.
+    write_held_out: write the names of the held-out episodes that are scored to this file, one per line. `only` of
+        `sbil.read` and `sbil evaluate` takes it.
     watch: called with the share of the work that is done, and a few words.
     """
     split = Split(trajectories, held_out, calibrate, draw_seed)
+    inputs = (data, *map((columns or {}).get, FILES))
     if out is not None:
-        out, given = files.as_path("out", out), columns or {}
-        folder_must_be_free(out, flag("overwrite", overwrite), (data, given.get("schema"), given.get("exclude")))
+        out = files.as_path("out", out)
+        folder_must_be_free(out, flag("overwrite", overwrite), inputs)
     recipe = Recipe(algorithm, preset, config, settings, criterion, updates, seed, thin, thin_offset, standardise)
+    if write_held_out is not None:
+        write_held_out = files.as_path("write_held_out", write_held_out)
+        must_be_free(write_held_out, flag("overwrite", overwrite), inputs)
+        files.probe(write_held_out.parent)
     everything = demonstrations_of(data, columns)
     parts = split.parts(everything)
+    listed = "" if write_held_out is None else names_of_episodes(parts.held_out)
+    report = _trained(recipe, everything, split, parts, out, overwrite, watch)
+    if write_held_out is not None:
+        files.write_text(Path(write_held_out), listed)
+    return report
+
+
+def _trained(
+    recipe: Recipe,
+    everything: Demonstrations,
+    split: Split,
+    parts: Parts,
+    out: str | Path | None,
+    overwrite: bool,
+    watch: Watch | None,
+) -> TrainingReport:
+    """Train, score and save; with a folder to write, training that was interrupted goes on."""
     if out is None:
         return _report(*follow(recipe, parts.training, watch=watch), everything, split, parts)
     files.probe(Path(out).parent)
@@ -167,7 +193,7 @@ def _checkpoint(out: Path, recipe: Recipe, split: Split, training: Demonstration
 
 def _report(policy: Policy, trained: Trained, everything: Demonstrations, split: Split, parts: Parts) -> TrainingReport:
     """Record where the policy comes from, calibrate it, and score it."""
-    policy = with_warning(with_facts(policy, parts.training, everything, split), parts.training)
+    policy = with_warning(with_facts(policy, parts, everything, split), parts.training)
     if parts.calibration:
         policy = calibrated(policy, parts.calibration)
     policy = with_measure(policy, parts.training, parts.held_out)
@@ -180,11 +206,13 @@ def _report(policy: Policy, trained: Trained, everything: Demonstrations, split:
     return TrainingReport(policy, scores, scores_of_methods(found), trained, parts.training, parts.held_out)
 
 
-def with_facts(policy: Policy, training: Demonstrations, everything: Demonstrations, split: Split) -> Policy:
+def with_facts(policy: Policy, parts: Parts, everything: Demonstrations, split: Split) -> Policy:
     """The policy that records the shares of the actions and, if it learned from a part of the data, which part."""
-    made = {**policy.provenance, "shares": disclosed_shares(_taken(training))}
+    made = {**policy.provenance, "shares": disclosed_shares(_taken(parts.training))}
     if split != Split():
         made["data"] = {**made["data"], "sha256_of_all": fingerprint(everything), "drawn": asdict(split)}
+    if parts.held_out:
+        made["data"]["sha256_of_held_out"] = fingerprint(parts.held_out)
     return replace(policy, provenance=made)
 
 

@@ -81,7 +81,7 @@ def verify(
 
     policy: a Policy, or the path of its folder.
     data: what it was trained on, the whole of it, also if a part was held out. A table is read as it was in training;
-        columns: what was given then as `schema` or `exclude` must be given again.
+        columns: what was given then as `schema`, `exclude` or `only` must be given again.
     """
     name = "this policy" if isinstance(policy, Policy) else str(policy)
     policy = policy if isinstance(policy, Policy) else Policy.load(policy)
@@ -124,9 +124,11 @@ def _asked(made: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> Parts:
     """The parts of the data that the policy was made with; other data are refused."""
     facts, source = policy.provenance["data"], policy.provenance["data"].get("provenance")
-    excluded = isinstance(source, dict) and source.get("excluded episodes")
-    if excluded and not columns.get("exclude") and not isinstance(data, Demonstrations):
-        raise UserError(f"{name} was trained with some episodes excluded; give the same list as exclude (--exclude).")
+    for entry, option in (("excluded episodes", "exclude"), ("kept episodes", "only")):
+        named_some = isinstance(source, dict) and source.get(entry)
+        if named_some and not columns.get(option) and not isinstance(data, Demonstrations):
+            words = f"{name} was trained with some {entry}"
+            raise UserError(f"{words}; give the same list as {option} (--{option}).")
     everything = as_trained_on(_without_means(policy), data, columns)
     must_match(policy, everything)
     whole, part = fingerprint(everything), facts.get("sha256")
@@ -136,7 +138,7 @@ def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> 
     if whole != facts.get("sha256_of_all", part):
         raise UserError(
             f"{shown} is not what {name} was trained on (the hash of the decisions differs); give all that was given "
-            "for training, and exclude and schema (--exclude, --schema) if they were given then."
+            "for training, and exclude, only and schema (--exclude, --only, --schema) if they were given then."
         )
     parts = split.parts(everything)
     if fingerprint(parts.training) != part:

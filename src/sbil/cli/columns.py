@@ -37,6 +37,8 @@ class ColumnOptions:
     """A JSON file that says all of this."""
     exclude: Path | None = None
     """A file with the episodes to leave out, one per line, as `sbil view` saves it."""
+    only: Path | None = None
+    """A file with the episodes to keep, one per line, as `sbil train --write-held-out` writes it."""
 
     def columns(self) -> dict[str, Any]:
         """What the person said, as keywords of `sbil.read`."""

@@ -65,6 +65,8 @@ class Command(ColumnOptions, Written):
     """The first step kept."""
     held_out: float = 0.0
     """Share of the episodes (of the groups, with --group) to keep out of training and score afterwards."""
+    write_held_out: Path | None = None
+    """Write the names of the episodes that are held out and scored to this file. `sbil evaluate --only` takes it."""
     calibrate: bool = False
     """Fit a temperature to one half of what is held out, so that probabilities agree with frequencies; the other half
     is scored."""
@@ -97,9 +99,11 @@ def show(command: Command, report: "TrainingReport") -> None:
     from sbil.text import counted, over
 
     policy, trained = report.policy, report.trained
-    show_data(report, command.exclude is not None)
+    show_data(report)
     updates = counted(int(trained.updates[-1]), "update")
     print(f"wrote {command.out} ({command.algorithm}, {updates}, {trained.seconds:.1f} s)")
+    if command.write_held_out and report.held_out:
+        print(f"wrote {command.write_held_out} (the names of {counted(len(report.held_out), 'held-out episode')})")
     show_choice(report)
     for name, score in report.scores.items():
         print(f"{name.replace('_', '-')} decisions: {agreement_in_words(score, 'step')}")
@@ -114,15 +118,17 @@ def show(command: Command, report: "TrainingReport") -> None:
     print(f"next: sbil evaluate {command.out} {where}; sbil show {command.out}")
 
 
-def show_data(report: "TrainingReport", excluded: bool) -> None:
+def show_data(report: "TrainingReport") -> None:
     """Say which columns and rows were used, and which actions cannot have been learned."""
     from sbil.text import counted
 
     names, origin = report.policy.action_names, report.training.provenance
     tell(report.training.observation_names, origin)
-    if excluded:
+    if "excluded rows" in origin:
         rows = counted(origin["excluded rows"], "row")
         print(f"left out by --exclude: {counted(origin['excluded episodes'], 'episode')} with {rows}")
+    if "kept episodes" in origin:
+        print(f"kept by --only: {counted(origin['kept episodes'], 'episode')}")
     unseen = [name for name, count in zip(names, report.taken, strict=True) if not count]
     if unseen:
         others = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""

@@ -20,8 +20,8 @@ class Command(ColumnOptions, Printed):
 
     policy: Folder
     data: str
-    """The data that `sbil train` was given: all of it, also if a part was held out. Give --exclude and --schema again
-    if they were given then."""
+    """The data that `sbil train` was given: all of it, also if a part was held out. Give --exclude, --only and --schema
+    again if they were given then."""
 
 
 def run(command: Command) -> None:

@@ -92,7 +92,8 @@ def check(source: Any, **columns: Unpack[Columns]) -> Check:
 
     source: whatever `read` reads, or Demonstrations. The keywords are those of `read`.
     Everything that `read` would refuse is listed and stops nothing here. A file that is no table, and the name of a
-    column that is not there, are UserErrors here as well. The episodes named in `exclude` are not looked at.
+    column that is not there, are UserErrors here as well. Only the episodes that reading keeps (`exclude`, `only`) are
+    looked at.
     """
     roles = Roles.of(columns)
     kind = "the demonstrations" if isinstance(source, Demonstrations) else "the data frame"
@@ -102,12 +103,12 @@ def check(source: Any, **columns: Unpack[Columns]) -> Check:
         source, roles = _as_table(loaded, name)
     with asked(source, {"task": "check", "roles": asdict(roles)}) as (_, result):
         found = replace(Check.from_json(result["check"]), source=name)
-    schema, exclude = (
+    schema, exclude, only = (
         [f"--{one}", str(file)] if isinstance(file := columns.get(one), str | Path) else []
-        for one in ("schema", "exclude")
+        for one in ("schema", "exclude", "only")
     )
     options = _options(found, roles, schema) if loaded is None else []
-    words = ["sbil", "train", "edm", "--data", name, *options, "--out", "policy/", *exclude]
+    words = ["sbil", "train", "edm", "--data", name, *options, "--out", "policy/", *exclude, *only]
     return replace(found, command=shlex.join(words))
 
 

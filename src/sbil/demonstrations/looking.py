@@ -13,7 +13,7 @@ from sbil.demonstrations.columns import Gathered
 from sbil.demonstrations.guessing import guess
 from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.roles import Roles, require
-from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, without
+from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, wanted
 from sbil.demonstrations.sample import Sample
 from sbil.demonstrations.schema import ROLES, Schema
 from sbil.demonstrations.survey import READ_AS_NAMES, Survey
@@ -35,7 +35,7 @@ def look(table: Table, roles: Roles, folder: Path) -> Check:
     survey = Survey(table.names, found, _known(roles.schema, found["action"]))
     sample = _sample(found, schema, numeric)
     read = Gathered(schema, folder, problems, keep_numbers=False) if schema else None
-    for batch in without(batches, found["episode"], roles.exclude):
+    for batch in wanted(batches, found["episode"], roles):
         _add(batch, read, survey, sample)
     if read is not None and schema:
         _judge(read, schema, problems)

@@ -53,6 +53,8 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
         and actions that it lists are allowed.
     exclude: the names of episodes to leave out, or a file with one per line, as the page of `sbil.view` saves it; their
         rows are not checked.
+    only: the names of the episodes to keep, or such a file, for example the one that `write_held_out` of `sbil.train`
+        writes.
     """
     roles = Roles.of(columns)
     if loaded := described_by_itself(source, roles):
@@ -80,10 +82,10 @@ def described_by_itself(source: Any, roles: Roles) -> Demonstrations | None:
     format_ = formats.of(source)
     if format_ is None or format_.demonstrations is None:
         return None
-    if replace(roles, schema=None, exclude=()) != Roles():
+    if replace(roles, schema=None, exclude=(), only=()) != Roles():
         raise UserError(f"{source}: columns can be given for a table, not for this kind of data.")
-    if roles.exclude:
-        raise UserError(f"{source}: episodes are excluded by name, and these data have none.")
+    if roles.exclude or roles.only:
+        raise UserError(f"{source}: episodes are excluded and kept by name, and these data have none.")
     return format_.demonstrations(source)
 
 

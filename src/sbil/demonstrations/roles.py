@@ -13,6 +13,7 @@ from sbil.errors import UserError, unknown
 
 END = "the end of an episode"
 SHOWN = 20  # names of columns in a message
+FILES = ("schema", "exclude", "only")  # keywords that may name a file
 LISTS = ("observations", "categories", "one_hot")
 
 
@@ -32,6 +33,7 @@ class Columns(TypedDict, total=False):
     missing: Missing | None
     schema: Schema | Mapping[str, Any] | str | Path | None
     exclude: Sequence[str] | str | Path
+    only: Sequence[str] | str | Path
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Roles:
     schema: Schema | None = None
     truncated: str | None = None
     exclude: tuple[str, ...] = ()  # names of episodes
+    only: tuple[str, ...] = ()  # names of episodes; none: all
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> "Roles":
@@ -63,7 +66,7 @@ class Roles:
         given: dict[str, Any] = {**columns, **{name: tuple(columns.get(name, ())) for name in LISTS}}
         given["units"] = dict(columns.get("units") or {})
         given["schema"] = Schema.of(columns["schema"]) if columns.get("schema") else None
-        return cls(**{**given, "exclude": _excluded(columns.get("exclude"))})
+        return cls(**{**given, **{option: _episodes(option, columns.get(option)) for option in ("exclude", "only")}})
 
     def said(self, role: str) -> str | None:
         """The column of a role, as the person said or as the schema says."""
@@ -124,7 +127,7 @@ def _free(names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) ->
     return {name for name in names if numeric[name] and name not in taken and not consequence(name)}
 
 
-def _excluded(given: Sequence[str] | str | Path | None) -> tuple[str, ...]:
+def _episodes(option: str, given: Sequence[str] | str | Path | None) -> tuple[str, ...]:
     """The names of episodes; of a file the first cell of each line. The first may be the name of the column."""
     if not isinstance(given, str | Path):
         return tuple(given or ())
@@ -133,9 +136,9 @@ def _excluded(given: Sequence[str] | str | Path | None) -> tuple[str, ...]:
             return tuple(row[0].strip() for row in csv.reader(file) if row and row[0].strip())
     except OSError as error:
         why = "there is no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise UserError(f"exclude (--exclude) {given}: {why}; name a file with one episode per line.") from None
+        raise UserError(f"{option} (--{option}) {given}: {why}; name a file with one episode per line.") from None
     except (UnicodeDecodeError, csv.Error):
-        raise UserError(f"exclude (--exclude) {given}: is not text; name a file with one episode per line.") from None
+        raise UserError(f"{option} (--{option}) {given}: is not text; name a file with one episode per line.") from None
 
 
 def words_in(name: str) -> list[str]:

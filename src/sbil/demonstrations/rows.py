@@ -86,36 +86,52 @@ def _begins(rank: np.ndarray) -> np.ndarray:
     return np.append(0, np.flatnonzero(rank[1:] != rank[:-1]) + 1)
 
 
-def without(
-    batches: Iterator[Batch], episode: str | None, names: Sequence[str], gone: dict[str, int] | None = None
+def wanted(
+    batches: Iterator[Batch], episode: str | None, roles: Roles, gone: dict[str, int] | None = None
 ) -> Iterator[Batch]:
-    """Yield the batches without the rows of these episodes. Refuse, at the end, episodes that the table does not have.
+    """Yield the batches without the episodes to exclude, and with the episodes to keep only, if a person named any.
 
     gone: receives the counts of rows that were left out.
     """
+    left = _picked(batches, episode, roles.exclude, False, gone)
+    return _picked(left, episode, roles.only, True, gone)
+
+
+def _picked(
+    batches: Iterator[Batch], episode: str | None, names: Sequence[str], keep: bool, gone: dict[str, int] | None
+) -> Iterator[Batch]:
+    """Yield the rows of these episodes, or all others. Refuse, at the end, episodes that the table does not have."""
     if not names:
         yield from batches
         return
     if episode is None:
-        raise UserError("episodes are excluded by name, and these data have none; name their column (--episode).")
-    unwanted = {*names[1:]} if names[0] == episode else {*names}
+        verb = "kept" if keep else "excluded"
+        raise UserError(f"episodes are {verb} by name, and these data have none; name their column (--episode).")
+    meant = {*names[1:]} if names[0] == episode else {*names}
     levels, left, rows = values.Levels(episode), 0, 0
     for batch in batches:
         if values.has_no_text(batch.frame[episode]):
             raise UserError(f"column '{episode}': holds lists, objects or durations; save plain values.")
         codes = levels.codes(batch.frame[episode], batch.decimal)
-        keep = ~np.isin(codes, [number for name, number in levels.index.items() if name in unwanted])
-        left, rows = left + int(keep.sum()), rows + len(keep)
-        if keep.any():
-            yield batch._replace(frame=batch.frame.filter(keep), rows=batch.rows[keep])
-    strangers = sorted(unwanted - levels.index.keys())
+        chosen = np.isin(codes, [number for name, number in levels.index.items() if name in meant]) == keep
+        left, rows = left + int(chosen.sum()), rows + len(chosen)
+        if chosen.any():
+            yield batch._replace(frame=batch.frame.filter(chosen), rows=batch.rows[chosen])
+    _must_be_there(meant, levels, keep)
+    if not left:
+        raise UserError("no episode is named that is kept." if keep else "every episode is excluded; none is left.")
+    if gone is not None:
+        gone |= (
+            {"kept episodes": len(meant)} if keep else {"excluded episodes": len(meant), "excluded rows": rows - left}
+        )
+
+
+def _must_be_there(meant: set[str], levels: values.Levels, keep: bool) -> None:
+    strangers = sorted(meant - levels.index.keys())
     if strangers:
         example = f"for example '{strangers[0][:60]}'; correct the list"
-        raise UserError(f"{len(strangers)} of the episodes to exclude are not in the data, {example}.")
-    if not left:
-        raise UserError("every episode is excluded; none is left.")
-    if gone is not None:
-        gone |= {"excluded episodes": len(unwanted), "excluded rows": rows - left}
+        verb = "keep" if keep else "exclude"
+        raise UserError(f"{len(strangers)} of the episodes to {verb} are not in the data, {example}.")
 
 
 def begin(table: Table) -> tuple[Batch, Iterator[Batch]]:
@@ -144,7 +160,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
     schema = roles.plan(table.names, {name: looks_numeric(first, name) for name in table.names})
     gone: dict[str, int] = {}
     problems = Problems(raising=True)
-    batches = without(batches, schema.episode, roles.exclude, gone)
+    batches = wanted(batches, schema.episode, roles, gone)
     read = Gathered(schema, folder, problems).add_all(batches)
     problems.apply(rules.OF_COLUMNS, read, schema)
     order = ordered(read, schema, complete(read) if schema.missing == "drop" else None)
