@@ -1,4 +1,4 @@
-"""`sbil train auto` on a table: its 36 policies, the model of the dynamics and imagined rollouts, beside bc and edm."""
+"""`sbil train auto` on a table: its 45 policies, the model of the dynamics and imagined rollouts, beside bc and edm."""
 
 import sys
 import tempfile

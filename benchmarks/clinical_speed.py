@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -86,10 +87,19 @@ def template(generator: np.random.Generator) -> np.ndarray:
 
 def write(folder: Path, rows: int) -> None:
     """Write the tables that are read, with one stay of four days per patient."""
+    write_chart_events(folder / "CHARTEVENTS.csv", rows)
+    for name, (header, lines) in other_tables(range(FIRST, FIRST + rows // A_STAY)).items():
+        with (folder / f"{name}.csv").open("w") as file:
+            file.write(f"{header}\n")
+            file.writelines(f"{line}\n" for line in lines)
+
+
+def write_chart_events(path: Path, rows: int) -> None:
+    """Write the large table: one block of rows again and again, with other patients."""
     block = template(np.random.default_rng(0))
     places = [10, 19, 27]  # the places of the patient's seven digits: SUBJECT_ID, HADM_ID after a 1, ICUSTAY_ID
     first = FIRST + np.arange(BLOCK) // A_STAY
-    with (folder / "CHARTEVENTS.csv").open("wb") as file:
+    with path.open("wb") as file:
         columns = "ROW_ID SUBJECT_ID HADM_ID ICUSTAY_ID ITEMID CHARTTIME STORETIME CGID VALUE VALUENUM VALUEUOM WARNING"
         file.write(",".join(f'"{name}"' for name in f"{columns} ERROR RESULTSTATUS STOPPED".split()).encode() + b"\n")
         for number in range(rows // BLOCK):
@@ -99,11 +109,14 @@ def write(folder: Path, rows: int) -> None:
                 for place in places:
                     block[:, place + digit] = written
             block.tofile(file)
-    patients = range(FIRST, FIRST + rows // A_STAY)
+
+
+def other_tables(patients: range) -> dict[str, tuple[str, Iterable[str]]]:
+    """Return the header and the lines of each of the small tables."""
     laboratory = [row["itemid"] for row in rows_of("items.csv") if row["events"] == "labevents"]
     middle = {row["covariate"]: (float(row["low"]) + float(row["high"])) / 2 for row in rows_of("covariates.csv")}
     of_item = {row["itemid"]: middle[row["covariate"]] for row in rows_of("items.csv")}
-    texts = {
+    return {
         "PATIENTS": ("SUBJECT_ID,DOB", (f"{p},2100-01-01 00:00:00" for p in patients)),
         "ICUSTAYS": (
             "SUBJECT_ID,ICUSTAY_ID,INTIME,OUTTIME",
@@ -119,10 +132,6 @@ def write(folder: Path, rows: int) -> None:
         ),
         "PROCEDUREEVENTS_MV": ("SUBJECT_ID,ITEMID,STARTTIME,ENDTIME,STATUSDESCRIPTION", ()),
     }
-    for name, (header, lines) in texts.items():
-        with (folder / f"{name}.csv").open("w") as file:
-            file.write(f"{header}\n")
-            file.writelines(f"{line}\n" for line in lines)
 
 
 def measure(options: Options) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""EDM on imagined states: does the policy's own visit to a model help in training, beyond choosing by it?
+"""Does training on states visited in a learned model help more than choosing by that model?
 
     python -m studies.imagined --out pilot/ --seed 0 --draws 3 --sizes 1 3 --updates 1000     every weight
     python -m studies.imagined --out final/                      the weights that the pilot chose, on new demonstrations

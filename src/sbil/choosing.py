@@ -18,12 +18,13 @@ from jaxtyping import PRNGKeyArray
 
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Spec
-from sbil.dynamics.measures import SHORTEST, Measures, View, horizons_of, measure_many, resampled, views_of
+from sbil.dynamics.measures import SHORTEST, Measures, View, horizons_of, measure_many, views_of
 from sbil.dynamics.model import Model, Trust, learn
 from sbil.dynamics.triples import triples_of
 from sbil.errors import UserError
 from sbil.folds import FOLDS
 from sbil.selection import Candidate, Criterion, Job, Tell, select, share_of_work, trainings
+from sbil.statistics import means_over_both
 from sbil.text import counted
 from sbil.training import Trained
 
@@ -104,13 +105,13 @@ class Choice:
 
 @dataclass
 class Progress:
-    """How much of the work is done. What is told rises from 0 to 1."""
+    """How much of the work is done. The reported share rises from 0 to 1."""
 
     watch: Watch | None = None
     done: float = 0.0
 
     def part(self, share: float = 1.0) -> Watch:
-        """Return what is told how much of the next part is done; the part is this share of what is left."""
+        """Return a callback for the progress of the next part, which is this share of what is left."""
         began, size = self.done, share * (1 - self.done)
 
         def tell(done: float, words: str) -> None:
@@ -280,8 +281,8 @@ def _by_imagination(
 def _sure(best: Measures, other: Measures) -> float:
     """Return the share of resamples, of members of the model and of starts, in which `best` is nearer than `other`."""
     random = np.random.default_rng(0)
-    near = resampled(np.asarray(other.near - best.near), random)
-    drift = resampled(np.asarray(other.drift - best.drift), random)
+    near = means_over_both(np.asarray(other.near - best.near), random)
+    drift = means_over_both(np.asarray(other.drift - best.drift), random)
     return round(float((near + drift > 0).mean()), 3)
 
 

@@ -24,6 +24,7 @@ from scipy.special import betaincinv, stdtrit
 LEVEL = 0.95
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 RESAMPLES = 10_000  # of draws
+RESAMPLES_OF_TWO = 1000  # of two kinds of units at once
 MOST_EXACT = 20  # values at most, if every choice of their signs is tried
 RUNS_AT_ONCE = 2**16  # weights of runs held in memory at once
 ROWS_AT_ONCE = 2**19  # weights of rows held in memory at once
@@ -119,6 +120,13 @@ def bootstrap(values: np.ndarray) -> tuple[float, float]:
     chosen = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
     low, high = np.quantile(values[chosen].mean(axis=1), TAILS)
     return float(low), float(high)
+
+
+def means_over_both(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return resampled means of values [units, others]: both kinds of units are drawn with replacement."""
+    units, others = (random.integers(0, size, (RESAMPLES_OF_TWO, size)) for size in values.shape)
+    means: np.ndarray = values[units[:, :, None], others[:, None, :]].mean(axis=(1, 2))
+    return means
 
 
 def least_share(hits: float, count: int, chance: float) -> float:
@@ -263,6 +271,11 @@ def _tally(chosen: np.ndarray) -> np.ndarray:
     count, units = chosen.shape
     places = chosen + units * np.arange(count)[:, None]
     return np.bincount(places.ravel(), minlength=count * units).reshape(count, units).astype(np.float64)
+
+
+def evenly(count: int, most: int) -> np.ndarray:
+    """Return at most `most` of the numbers below `count`, evenly spaced, the last one included."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def numbered(units: np.ndarray) -> tuple[np.ndarray, int]:

@@ -14,8 +14,9 @@ from cells import cell_of, changed
 from sbil.errors import UserError
 from sbil.experiments import Cell, EnvironmentTask, Method
 from sbil.experiments.environment import data_of, demonstrations_for, mismatch, unseen
-from sbil.experiments.run import evenly, groups, run_cells, run_grid
+from sbil.experiments.run import groups, run_cells, run_grid
 from sbil.experiments.store import Store, packed, read_all, sealed, write
+from sbil.statistics import evenly
 
 TINY = cell_of(draws=2, initialisations=2, updates=20, episodes=3)
 

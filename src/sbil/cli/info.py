@@ -11,7 +11,7 @@ EXAMPLES = ("sbil info", "sbil info --json")
 
 @dataclass(frozen=True)
 class Command(Printed):
-    """Print versions and devices. No network is used, here or in any other command."""
+    """Print versions and devices. No command uses the network, except with --executor ray."""
 
 
 def run(command: Command) -> None:

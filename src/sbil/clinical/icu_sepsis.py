@@ -95,13 +95,13 @@ def _play(episodes: int, method: str, said: Mapping[int, Decided]) -> dict[int, 
     """Return the survival if actions are drawn from what was said, exact and live, and if the likeliest is taken.
 
     Uniform actions have no likeliest one. What was scored for the first of them is replaced by what an action drawn at
-    random scores on average: it is right 1 time in 25, and as sure of it.
+    random scores on average: right 1 time in 25, with that probability.
     """
     if not said:
         return {}
     habit = method == PREVIOUS
     exact: Callable[[np.ndarray], float] = habitual_survival if habit else survival
-    # The habit's row before any action comes first, then one an action.
+    # The habit's row before any action comes first, then one row per action.
     rows = [0, *range(STATES + 1, STATES + 2 * ACTIONS, 2)] if habit else list(range(STATES))
     policies = {seed: one.probabilities[rows] for seed, one in said.items()}
     logits = [jnp.log(jnp.maximum(jnp.asarray(policy, jnp.float32), LEAST)) for policy in policies.values()]
@@ -149,7 +149,7 @@ def _treat(treated: Treated, action: Int[Array, ""]) -> tuple[Treated, Float[Arr
     return Treated(patient, action.astype(jnp.int32) + 1), reward, terminal
 
 
-# ICU-Sepsis seen by one who knows nothing but the last action.
+# ICU-Sepsis for an observer who knows only the last action.
 HABIT = replace(
     ICU_SEPSIS,
     reset=lambda key: Treated(ICU_SEPSIS.reset(key), jnp.int32(0)),

@@ -19,11 +19,10 @@ STARTS = 64  # demonstrated states from which a policy starts
 FIRSTS = 16  # first states of episodes, likewise
 REFERENCES = 512  # demonstrated states that imagined ones are compared with
 VISITED = 256  # imagined states whose distribution is compared
-CAP = 4.0  # standard deviations: what is farther away counts as this far
+CAP = 4.0  # standard deviations: larger distances count as this
 AT_ONCE, AT_ONCE_GPU = 8, 128  # policies
 LOST = 0.5  # of the variance of states: when a model has lost this much, imagined rollouts stop
 SHORTEST, LONGEST = 5, 100  # steps of imagined rollouts; with fewer the model is not trusted
-RESAMPLES = 1000
 
 
 class View(NamedTuple):
@@ -135,13 +134,6 @@ def measures_of(
         energy=_visited(episodes, counts, reference),
         disagreement=mean(jnp.minimum(spread, CAP)).mean(),
     )
-
-
-def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return the means [RESAMPLES] of values [members, starts] over members and starts drawn with replacement."""
-    members, starts = (random.integers(0, size, (RESAMPLES, size)) for size in values.shape)
-    means: np.ndarray = values[members[:, :, None], starts[:, None, :]].mean(axis=(1, 2))
-    return means
 
 
 def _visited(rollouts: Rollouts, counts: Array, reference: Reference) -> Array:

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from sbil.choosing import Draw, Judges, Progress, facts_of, judge
 from sbil.dataset import Dataset, make_dataset
 from sbil.demonstrations import Demonstrations
-from sbil.dynamics.measures import CAP, STARTS, measures_of, resampled
+from sbil.dynamics.measures import CAP, STARTS, measures_of
 from sbil.dynamics.model import Model
 from sbil.dynamics.rollouts import Reference, Rollouts, imagine
 from sbil.errors import UserError
@@ -20,7 +20,7 @@ from sbil.evaluation.decided import must_match
 from sbil.folds import FOLDS
 from sbil.keys import named
 from sbil.policy import Policy
-from sbil.statistics import TAILS, Interval
+from sbil.statistics import Interval, evenly, interval, means_over_both
 from sbil.text import counted
 
 FIRSTS = 64  # first states of episodes from which a policy starts
@@ -159,7 +159,7 @@ def _rehearsed(
     model, view = jax.tree.map(lambda leaf: leaf[0], (judges.models, judges.views))
     longest = int(np.quantile(demonstrations.lengths, REACHED, method="lower"))
     horizon = min(int(judges.horizons[0]), longest)
-    firsts = np.stack([demonstrations.trajectories[i].observations[0] for i in _some(len(demonstrations), FIRSTS)])
+    firsts = np.stack([demonstrations.trajectories[i].observations[0] for i in evenly(len(demonstrations), FIRSTS)])
     reference = Reference(model.standardised(view.reference), view.mask)
     starts = np.concatenate([view.starts, firsts])
     rollouts = _act(key, model, policy.plain_network, starts, reference, min(2 * horizon, longest))
@@ -191,16 +191,10 @@ def _rehearsed(
 _act = jax.jit(imagine, static_argnames="horizon")
 
 
-def _some(count: int, most: int) -> np.ndarray:
-    """At most `most` of the numbers below `count`, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
-
-
 def _interval(values: Any) -> Interval:
     """The mean of values [members, starts]."""
     values = np.asarray(values, float)
-    low, high = np.quantile(resampled(values, np.random.default_rng(0)), TAILS)
-    return Interval(float(values.mean()), float(low), float(high))
+    return interval(values.mean(), means_over_both(values, np.random.default_rng(0)), units=values.size)
 
 
 def _apart(reference: Reference, place: np.ndarray, dataset: Dataset, groups: np.ndarray | None) -> np.ndarray:
@@ -237,7 +231,7 @@ def _fans(
 ) -> tuple[Fan, ...]:
     """The continuous columns whose imagined values differ most from recorded ones."""
     steps = len(episodes.distance)
-    some = [demonstrations.trajectories[i].observations for i in _some(len(demonstrations), RECORDED)]
+    some = [demonstrations.trajectories[i].observations for i in evenly(len(demonstrations), RECORDED)]
     values = np.zeros((1 + steps, len(some), len(firsts[0])))
     for number, own in enumerate(some):
         values[: len(own), number] = own[: 1 + steps]

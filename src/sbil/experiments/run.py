@@ -17,6 +17,7 @@ from sbil.experiments.store import Store
 from sbil.experiments.task import Cell, Prepared, Run, Scores
 from sbil.provenance import commit, versions
 from sbil.selection import Candidate, alike, select, share_of_work
+from sbil.statistics import evenly
 from sbil.training import Report, room_for, train_many
 
 POINTS = 20  # of each curve of diagnostics that is kept
@@ -226,11 +227,6 @@ def run_baseline(cell: Cell, baseline: Callable[[Run], Scores], tell: Callable[[
 def evenly_split(members: np.ndarray, most: int) -> list[np.ndarray]:
     """The members in as few groups as allowed, of nearly one size."""
     return np.array_split(members, -(-len(members) // most))
-
-
-def evenly(count: int, most: int) -> np.ndarray:
-    """Return at most `most` of the numbers below `count`, evenly spaced. The last number is always there."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def announce(cells: Sequence[Cell], watch: Watch | None) -> None:

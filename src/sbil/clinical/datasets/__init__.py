@@ -31,9 +31,9 @@ class Asked(NamedTuple):
 
     folder: where what was extracted is kept; it holds rows of patients.
     source: the files as they come from PhysioNet; not needed once they were extracted.
-    accept_incomplete: take tables of MIMIC-III that have not the official numbers of rows; the title says so.
+    accept_incomplete: take tables of MIMIC-III whose numbers of rows are not the official ones; the title says so.
     trajectories, episodes: of a process that is known, how many are recorded, and for how many a policy is played.
-    progress: told of what is read, where it is; MIMIC-III takes minutes to hours.
+    progress: called with what is being read, and how far; MIMIC-III takes minutes to hours.
     """
 
     folder: Path
