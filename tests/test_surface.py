@@ -1,10 +1,12 @@
 """What people see beside the code: the site of the docs, links between pages, and files that other programs read."""
 
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,18 @@ def test_every_page_is_in_the_navigation_once():
 def test_the_reference_has_every_public_name_once():
     listed = re.findall(r"^::: sbil\.(\w+)$", (DOCS / "reference.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(set(sbil.__all__) - {"__version__"})
+
+
+def test_the_reference_shows_what_public_functions_return():
+    """The result of each function, by its annotation, stands in the reference too."""
+    text = (DOCS / "reference.md").read_text()
+    functions = [getattr(sbil, name) for name in sbil.__all__ if inspect.isfunction(getattr(sbil, name))]
+    results = [typing.get_type_hints(function)["return"] for function in functions]
+    own = [one for one in results if inspect.isclass(one) and one.__module__.startswith("sbil.")]
+    assert len(own) > 8
+    for one in own:
+        public = getattr(sbil, one.__name__, None) is one
+        assert public or f"::: {one.__module__}.{one.__name__}\n" in text, one
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs MkDocs: pip install 'sbil[docs]'")
@@ -120,5 +134,6 @@ def test_the_citation_is_complete():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= set(citation)
+    assert citation["version"] == sbil.__version__
     for reference in citation["references"]:
         assert {"type", "title", "authors"} <= set(reference)
