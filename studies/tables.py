@@ -37,7 +37,6 @@ SHOWN = (
 HEADLINE = (
     (SHOWN[0], 1, "CartPole, PPO sampled, n = 1"),
     (SHOWN[2], 15, "CartPole, DQN, n = 15"),
-    (SHOWN[3], 3, "CartPole, DQN, every step, n = 3"),
     (SHOWN[4], 1, "Acrobot, PPO sampled, n = 1"),
     (SHOWN[5], 7, "LunarLander, n = 7"),
 )
