@@ -186,7 +186,27 @@ MEANING = {
     "text for a time": (changed("2,1", f"2,{SECRET}"), {}, "line 5 'hour' not a time"),
     "mixed times": (changed("2,1", "2,2020-01-01"), {}, "line 5 'hour' not a time"),
     "infinite time": (changed("2,1", "2,inf"), {}, "'hour' not a time"),
-    "American dates": (GOOD.replace(",0,", ",1/31/2020,").replace(",1,", ",2/1/2020,"), {}, "line 2 'hour' 2020-01-31"),
+    "ambiguous dates": (
+        GOOD.replace(",0,", ",1/3/2020,").replace(",1,", ",2/1/2020,"),
+        {},
+        "'hour' 03/04/2026 --dates day-first month-first 2026-04-03",
+    ),
+    "the other order of dates": (
+        GOOD.replace(",0,", ",1/31/2020,").replace(",1,", ",2/1/2020,"),
+        {"dates": "day-first"},
+        "line 2 'hour' not a time",
+    ),
+    "no order of dates": (GOOD, {"dates": "year-first"}, "order of dates 'year-first' did you mean"),
+    "times of day": (
+        GOOD.replace(",0,", ",08:30,").replace(",1,", ",09:30,"),
+        {},
+        "line 2 'hour' 2020-01-31 31.01.2020 31/01/2020 1/31/2020 31 Jan 2020 a time of day needs its date",
+    ),
+    "two digits of a year": (
+        GOOD.replace(",0,", ",1/31/20,").replace(",1,", ",2/1/20,"),
+        {},
+        "line 2 'hour' not a time",
+    ),
     "zones and none": (
         GOOD.replace(",0,", ",2020-01-01 10:00:00Z,").replace(",1,", ",2020-01-01 11:00:00,"),
         {},

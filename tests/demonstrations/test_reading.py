@@ -547,3 +547,45 @@ def test_any_format_and_any_order_of_rows(folder, columns, seed):
 def test_a_column_is_named_by_text():
     with pytest.raises(UserError, match=r"action must be the name of a column. Got 3."):
         sbil.read(pl.DataFrame({"a": [1.0, 2.0], "b": [0, 1]}), action=3)
+
+
+# Dates
+
+WHEN = {
+    "ISO": ("2026-02-28 23:30:00", "2026-03-01 00:15:00"),
+    "ISO with T and Z": ("2026-02-28T23:30:00Z", "2026-03-01T00:15:00Z"),
+    "slashes, the year first": ("2026/02/28 23:30", "2026/03/01 00:15"),
+    "points": ("28.02.2026 23:30", "1.3.2026 00:15"),
+    "the day first": ("28/02/2026 23:30", "1/3/2026 00:15"),
+    "the month first": ("2/28/2026 11:30 PM", "3/1/2026 12:15 AM"),
+    "hyphens, the month first": ("02-28-2026 23:30", "03-01-2026 00:15"),
+    "names of months": ("28 February 2026 23:30", "1 Mar 2026 00:15"),
+    "names of months, American": ("February 28, 2026 23:30:00", "Mar 1, 2026 00:15:00"),
+    "names of months, SAS": ("28FEB2026:23:30:00", "01MAR2026:00:15:00"),
+}
+
+
+@pytest.mark.parametrize("form", WHEN)
+def test_forms_of_dates(tmp_path, here, form):
+    """The rows come in the wrong order; the dates bring them into the right one."""
+    early, late = (f'"{when}"' for when in WHEN[form])
+    content = f"stay,hour,pulse,treat\n1,{late},61,fluid\n1,{early},60,none\n"
+    data = read(write(tmp_path, content), **ROLES)
+    assert seen(data) == [[[60], [61]]]
+    assert data.schema.dates is None
+
+
+def test_a_person_says_what_ambiguous_dates_mean(tmp_path, here):
+    content = "stay,hour,pulse,treat\n1,03/04/2026,60,none\n1,02/05/2026,61,fluid\n"
+    path = write(tmp_path, content)
+    found = {dates: read(path, **ROLES, dates=dates) for dates in ("day-first", "month-first")}
+    assert seen(found["day-first"]) == [[[60], [61]]]
+    assert seen(found["month-first"]) == [[[61], [60]]]
+    schema = found["month-first"].schema
+    assert Schema.from_json(json.loads(json.dumps(schema.as_json()))) == schema
+    assert seen(read(path, schema=schema)) == [[[61], [60]]]
+    assert seen(read(path, schema=schema, dates="day-first")) == [[[60], [61]]]
+    command = sbil.check(path, **ROLES, dates="day-first")
+    assert not command.blocked
+    assert "--dates day-first" in command.command
+    assert [p.rule for p in sbil.check(path, **ROLES).problems if p.severity == "stops"] == ["ambiguous dates"]

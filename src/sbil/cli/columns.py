@@ -33,6 +33,8 @@ class ColumnOptions:
     missing: Literal["refuse", "mean", "last", "drop"] | None = None
     """What to do if a value is missing: refuse (default), fill in the mean of the column, fill in the last value of the
     episode (or the mean if there is no earlier value), or drop the row."""
+    dates: Literal["day-first", "month-first"] | None = None
+    """What 03/04/2026 means in the column of the time. Needed only if no date in the column shows it."""
     schema: Path | None = None
     """A JSON file that says all of this."""
     exclude: Path | None = None

@@ -136,6 +136,7 @@ def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
     wanted["one-hot"] = [column.name for column in found.having("one-hot")]
     gaps = any(column.missing for column in found.having("observation"))
     wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
+    wanted["dates"] = [roles.dates]
     words = [*schema]
     for option, names in wanted.items():
         if any(names) and names != implied.get(option):

@@ -68,7 +68,7 @@ class Gathered:
         self.incomplete = Growing(folder / "incomplete.npy", bool)  # whether a needed value is missing
         self.flag_columns = {role: name for role in ENDS if (name := schema.roles[role])}
         self.flags = {role: Growing(folder / f"{role}_flags.npy", np.int8) for role in self.flag_columns}
-        self.times = Times(schema.time) if schema.time else None
+        self.times = Times(schema.time, schema.dates) if schema.time else None
         self.missing: dict[str, int] = {}  # missing values by column, where there are any
         self.firsts: dict[str, int] = {}  # the first row of each such column that misses one
         self.files: list[tuple[int, Batch]] = []  # the first row of each file, and its first batch without the cells

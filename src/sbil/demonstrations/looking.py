@@ -22,7 +22,12 @@ from sbil.demonstrations.values import in_order
 from sbil.errors import UserError
 
 RULES = (*quality.RULES, *meanings.RULES, *leaks.RULES)
-UNSOUND = ("not a time", "no text", "too many names")  # where these are found, the order of the rows is not known
+UNSOUND = (
+    "not a time",
+    "ambiguous dates",
+    "no text",
+    "too many names",
+)  # where these are found, the order of the rows is not known
 
 
 def look(table: Table, roles: Roles, folder: Path) -> Check:

@@ -49,6 +49,8 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
     missing: refuse (default), mean (fill with the mean of the column), last (fill with the last value of the episode,
         or with the mean where there is none), or drop (leave out the row). The schema keeps the means in any case, for
         gaps in later tables.
+    dates: day-first or month-first: what 03/04/2026 means in the column of the time. It is needed only if no date there
+        shows it, as 25/12/2026 does.
     schema: all of this, from a file or from an earlier table; arguments that are given beside it win. Only the levels
         and actions that it lists are allowed.
     exclude: the names of episodes to leave out, or a file with one per line, as the page of `sbil.view` saves it; their

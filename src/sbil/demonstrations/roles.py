@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from sbil.demonstrations.schema import ROLES, Column, Kind, Missing, Schema
+from sbil.demonstrations.schema import ROLES, Column, Dates, Kind, Missing, Schema
 from sbil.errors import UserError, unknown
 
 END = "the end of an episode"
@@ -32,6 +32,7 @@ class Columns(TypedDict, total=False):
     units: Mapping[str, str] | None
     missing: Missing | None
     schema: Schema | Mapping[str, Any] | str | Path | None
+    dates: Dates | None
     exclude: Sequence[str] | str | Path
     only: Sequence[str] | str | Path
 
@@ -54,6 +55,7 @@ class Roles:
     truncated: str | None = None
     exclude: tuple[str, ...] = ()  # names of episodes
     only: tuple[str, ...] = ()  # names of episodes; none: all
+    dates: Dates | None = None  # None: what the schema says
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> "Roles":
@@ -95,7 +97,8 @@ class Roles:
             require(name, names, role)
         columns = self._columns(names, numeric, {name for name in roles.values() if name})
         actions = self.schema.actions if self.schema else ()
-        return Schema(columns=columns, actions=actions, missing=self.rule, **roles)  # type: ignore[arg-type]
+        dates = self.dates or (self.schema.dates if self.schema else None)
+        return Schema(columns=columns, actions=actions, missing=self.rule, dates=dates, **roles)  # type: ignore[arg-type]
 
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
         kinds = self._kinds()

@@ -82,7 +82,10 @@ def too_large(seen: Seen) -> Problem | None:
 
 def not_a_time(seen: Seen) -> Problem | None:
     """Times that cannot be ordered among the others."""
-    remedy = "write numbers throughout, or timestamps such as 2020-01-31 13:45:00, all with or all without a time zone"
+    remedy = (
+        "write numbers throughout, or one form of: 2020-01-31 13:45:00 (all with or all without a time zone), "
+        "31.01.2020 13:45, 31/01/2020, 1/31/2020 1:45 PM, 31 Jan 2020; a time of day needs its date"
+    )
     return seen.problem("not a time", seen.values.wrong, "not a time like the others", remedy)
 
 
@@ -177,6 +180,14 @@ def inexact_times(read: Gathered, schema: Schema) -> Found:
         yield Problem("inexact times", "stops", message, "write whole numbers throughout", schema.time)
 
 
+def ambiguous_dates(read: Gathered, schema: Schema) -> Found:
+    """Dates such as 03/04/2026, of which no other date in the column says whether the day or the month comes first."""
+    if read.times and read.times.ambiguous:
+        message = "dates such as 03/04/2026 may be of April 3 or of March 4"
+        remedy = "say which with dates (--dates day-first, or --dates month-first), or write 2026-04-03"
+        yield Problem("ambiguous dates", "stops", message, remedy, schema.time)
+
+
 def fractions(read: Gathered, schema: Schema) -> Found:
     """Actions that are numbers with fractions, unless the schema lists them."""
     if schema.actions or not schema.action or read.levels[schema.action].too_many:
@@ -211,8 +222,8 @@ def no_mean(read: Gathered, schema: Schema) -> Found:
 
 
 ALWAYS = (missing_values, empty_columns, nothing_left, unknown_names)
-OF_COLUMNS = (*ALWAYS, inexact_times, fractions)
-OF_STATES = (no_mean, *ALWAYS)  # of a table whose decisions may not be known
+OF_COLUMNS = (*ALWAYS, inexact_times, ambiguous_dates, fractions)
+OF_STATES = (no_mean, *ALWAYS, ambiguous_dates)  # of a table whose decisions may not be known
 
 
 # Rows

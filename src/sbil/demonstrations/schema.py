@@ -17,6 +17,7 @@ from sbil.files import json_object
 
 Kind = Literal["number", "category", "one-hot"]
 Missing = Literal["refuse", "mean", "last", "drop"]
+Dates = Literal["day-first", "month-first"]
 ROLES = ("episode", "time", "action", "terminal", "truncated", "group")  # each is one column
 ENDS = ("terminal", "truncated")
 LARGEST = 3.4028234663852886e38  # of the numbers that float32 can hold
@@ -56,6 +57,7 @@ class Schema:
     group: str | None = None  # what a split keeps together, for example the patient of several stays
     missing: Missing = "refuse"
     truncated: str | None = None  # 1 or true in the row with which the recording was cut although the process went on
+    dates: Dates | None = None  # what 03/04/2026 means in the column of the time; None: nobody said
 
     def __post_init__(self) -> None:
         twice = _repeated(name for name in self.roles.values() if name)
@@ -72,6 +74,8 @@ class Schema:
             raise UserError(f"two columns become a number called '{clash[0]}'; rename one of them.")
         if self.missing not in get_args(Missing):
             raise unknown("rule for missing values", self.missing, get_args(Missing))
+        if self.dates not in (None, *get_args(Dates)):
+            raise unknown("order of dates", self.dates, get_args(Dates))
 
     @property
     def observation_names(self) -> tuple[str, ...]:
@@ -113,6 +117,7 @@ class Schema:
         return {
             **roles,  # without `truncated` if it is not set: older versions did not know it
             "missing": self.missing,
+            **({"dates": self.dates} if self.dates else {}),
             "actions": list(self.actions),
             "columns": [{**vars(column), "levels": list(column.levels)} for column in self.columns],
         }

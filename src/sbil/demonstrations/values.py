@@ -15,11 +15,27 @@ WHOLE = re.compile(r"-?(0|[1-9]\d{0,299})")  # Python reads no whole number of t
 # A number in any notation: point or comma, with or without marks between the thousands.
 NUMERAL = r"^\s*[+-]?(?:(?:\d+|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+)(?:[.,]\d*)?|[.,]\d+)(?:[eE][+-]?\d+)?\s*$"
 # Timestamps, with a blank for the T and a zone for the Z. The first format that fits the whole first batch is kept.
+CLOCKS = ("", " %H:%M:%S%.f", " %H:%M", " %I:%M:%S %p", " %I:%M %p")
+DAY_FIRST, MONTH_FIRST = (tuple(f"{day}{clock}" for clock in CLOCKS) for day in ("%d/%m/%Y", "%m/%d/%Y"))
 FORMATS = (
     "%Y-%m-%d",
     *(f"%Y-%m-%d {clock}{zone}" for zone in ("", "%#z") for clock in ("%H:%M:%S%.f", "%H:%M")),
-    *("%d.%m.%Y", "%d.%m.%Y %H:%M:%S%.f", "%d.%m.%Y %H:%M"),
+    *(f"{day}{clock}" for day in ("%d.%m.%Y", "%d %b %Y") for clock in CLOCKS),
+    *DAY_FIRST,
+    *MONTH_FIRST,
 )
+DATES = {"day-first": DAY_FIRST, "month-first": MONTH_FIRST}  # what a person says of 03/04/2026
+OTHER = {"day-first": "month-first", "month-first": "day-first"}
+# Other ways to write the same: the part that is replaced, and what stands for it.
+SPELLINGS = (
+    (r"Z$", "+00:00"),
+    (r"^(\d{4})/(\d{1,2})/(\d{1,2})", "$1-$2-$3"),
+    (r"^(\d{1,2})-(\d{1,2})-(\d{4})", "$1/$2/$3"),
+    (r"^(\d{1,2})[ -]?([A-Za-z]{3})[a-z]*\.?,?[ -]?(\d{4}):?", "$1 $2 $3 "),
+    (r"^([A-Za-z]{3})[a-z]*\.? (\d{1,2}),? (\d{4})", "$2 $1 $3"),
+)
+YEAR = r"(^|\D)\d{4}\D|\D\d{4}$"  # of four digits
+HEAD = 200  # cells from which the formats are found that may fit
 
 
 class Values(NamedTuple):
@@ -177,8 +193,10 @@ def in_order(names: Collection[str]) -> list[str]:
 class Times:
     """The times in a column, all of one kind: whole numbers, numbers, or timestamps."""
 
-    def __init__(self, column: str) -> None:
+    def __init__(self, column: str, dates: str | None = None) -> None:
         self.column, self.kind = column, ""
+        self.formats = tuple(form for form in FORMATS if dates is None or form not in DATES[OTHER[dates]])
+        self.ambiguous = False  # whether the first number of 03/04/2026 may be the day or the month
         self.large = False  # whether a whole number was too large for a float
         self.parts: list[np.ndarray] = []
 
@@ -230,12 +248,32 @@ class Times:
         real = _finite(numbers(cells, decimal))
         if not real.wrong.any():
             return real, "number"
-        plain = cells.str.replace("T", " ", literal=True).str.replace("Z$", "+00:00")
-        formats = (self.kind,) if self.kind in FORMATS else FORMATS
-        best = min((_stamped(plain, form, missing) for form in formats), key=lambda found: int(found[0].wrong.sum()))
-        if best[0].wrong.sum() > len(cells) / 2 and not real.wrong.all():
+        plain = _spelled(cells)
+        fitting = [_stamped(plain, form, missing) for form in self._fitting(plain, missing)]
+        fewest = min(int(found[0].wrong.sum()) for found in fitting)
+        best = [found for found in fitting if int(found[0].wrong.sum()) == fewest]
+        if fewest > len(cells) / 2 and not real.wrong.all():
             return real, "number"
-        return best
+        slashes = [found[1] in DAY_FIRST for found in best if found[1] in DAY_FIRST + MONTH_FIRST]
+        self.ambiguous = self.ambiguous or (fewest < (~missing).sum() and {*slashes} == {True, False})
+        return best[0]
+
+    def _fitting(self, cells: pl.Series, missing: np.ndarray) -> list[str]:
+        """The formats that fit most of the first cells; only the earlier one if there was a batch before."""
+        if self.kind in FORMATS:
+            return [self.kind]
+        known = np.flatnonzero(~missing)[:HEAD]
+        wrong = {form: int(_stamped(cells.gather(known), form, missing[known])[0].wrong.sum()) for form in self.formats}
+        return [form for form, count in wrong.items() if count == min(wrong.values())]
+
+
+def _spelled(cells: pl.Series) -> pl.Series:
+    """Timestamps in the spelling of `FORMATS`. A year of two digits is not read."""
+    plain = cells.str.replace(r"(\d)T(\d)", "$1 $2")
+    for written, spelling in SPELLINGS:
+        plain = plain.str.replace(written, spelling)
+    plain = plain.str.strip_chars()
+    return plain.set(~plain.str.contains(YEAR).fill_null(False), None)
 
 
 def _plain(whole: pl.Series, missing: np.ndarray, wrong: np.ndarray | None = None) -> Values:
