@@ -78,6 +78,10 @@ class Recipe:
         self.criterion = self.criterion or ("auto" if self.algorithm == AUTO else "log_loss")
 
     def _candidates(self) -> list[Candidate]:
+        given: Any = self.algorithm
+        if not isinstance(given, str):
+            kind = type(given).__name__
+            raise UserError(f'the algorithm comes first and is a name, such as "bc"; the data follow it. Got {kind}.')
         require_known(self.algorithm)
         if self.algorithm == AUTO:
             given = [f"the setting '{name}'" for name in self.settings]

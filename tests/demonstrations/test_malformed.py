@@ -413,7 +413,7 @@ def test_parts_that_differ(tmp_path):
 
 @pytest.mark.parametrize("source", [None, 3, [1], {"a": [1]}, np.zeros(3)], ids=str)
 def test_no_table(source):
-    with pytest.raises(ValueError, match="a table is a path"):
+    with pytest.raises(ValueError, match="a table is a path, or a Pandas, Polars or Arrow table"):
         read(source, **ROLES)
 
 

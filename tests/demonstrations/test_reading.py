@@ -4,6 +4,7 @@ import gzip
 import json
 from dataclasses import replace
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -589,3 +590,40 @@ def test_a_person_says_what_ambiguous_dates_mean(tmp_path, here):
     assert not command.blocked
     assert "--dates day-first" in command.command
     assert [p.rule for p in sbil.check(path, **ROLES).problems if p.severity == "stops"] == ["ambiguous dates"]
+
+
+# What is no path
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (np.zeros((3, 2)), "Got ndarray; make a data frame with named columns, or give X and y to a classifier"),
+        ({"x": [1.0], "treat": ["a"]}, "Got dict; make a data frame of it"),
+        (pl.LazyFrame({"x": [1.0], "treat": ["a"]}), "Got LazyFrame; call its collect"),
+        (pl.Series([1.0]), "Got Series; make a data frame"),
+        (None, "Got NoneType"),
+    ],
+)
+def test_what_is_no_table_is_said_with_what_to_do(source, message):
+    with pytest.raises(UserError, match=message):
+        read(source, action="treat")
+    with pytest.raises(UserError, match=message):
+        sbil.fit("bc", source, columns={"action": "treat"})
+
+
+def test_tables_of_other_packages_are_read():
+    frame = pl.DataFrame({"x": [1.5, 2.5], "treat": ["a", "b"]})
+    plain = read(frame, action="treat")
+    for table in (frame.to_arrow(), duckdb.sql("select * from frame")):
+        assert_same(read(table, action="treat"), plain)
+    with pytest.raises(UserError, match="Got Demonstrations; they are read already; use them as they are"):
+        read(plain)
+
+
+def test_arguments_that_are_mixed_up():
+    frame = pl.DataFrame({"x": [1.5, 2.5], "treat": ["a", "b"]})
+    with pytest.raises(UserError, match=r"the algorithm comes first and is a name, .* Got DataFrame"):
+        sbil.fit(frame, "bc")
+    with pytest.raises(UserError, match=r"keywords of their own here, as in read\(table, action='treatment'\)"):
+        read(frame, columns={"action": "treat"})

@@ -27,6 +27,12 @@ from sbil.errors import UserError
 COMMAND = ["-c", "from sbil.demonstrations.reader_process import main; main()"]
 MEMORY = 8 << 30  # bytes of address space, in addition to the mapped files
 OUT_OF_MEMORY = 77  # exit status
+REMEDIES = {  # by the type of what is no table
+    "Demonstrations": "they are read already; use them as they are",
+    "LazyFrame": "call its collect() first",
+    "ndarray": "make a data frame with named columns, or give X and y to a classifier of sbil.sklearn",
+    **dict.fromkeys(("dict", "list", "Series"), "make a data frame of it, as polars.DataFrame(...) does"),
+}
 THREADS = 8  # of the process; more take address space and save little time
 
 
@@ -59,7 +65,9 @@ def _about_files(source: str | Path, request: dict[str, Any], folder: Path) -> d
 def _about_frame(frame: Any, request: dict[str, Any], folder: Path) -> dict[str, Any]:
     format_ = formats.of(frame)
     if format_ is None or format_.table is None:
-        raise UserError(f"a table is a path, or a Pandas or Polars data frame. Got {type(frame).__name__}.")
+        kind = type(frame).__name__
+        remedy = f"; {REMEDIES[kind]}" if kind in REMEDIES else ""
+        raise UserError(f"a table is a path, or a Pandas, Polars or Arrow table. Got {kind}{remedy}.")
     result = _answer({**request, "files": [], "name": "the data frame"}, format_.table(frame), folder)
     return {**result, "origin": {"source": ["data frame"]}}
 

@@ -61,6 +61,10 @@ class Roles:
     def of(cls, columns: Mapping[str, Any]) -> "Roles":
         """Check `Columns` that a person gave."""
         for name, value in columns.items():
+            if name == "columns":
+                raise UserError(
+                    "what columns mean are keywords of their own here, as in read(table, action='treatment')."
+                )
             if name not in Columns.__annotations__:
                 raise unknown("name in columns", name, Columns.__annotations__)
             if name in LISTS and isinstance(value, str):

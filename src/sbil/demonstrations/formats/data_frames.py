@@ -1,4 +1,4 @@
-"""Pandas and Polars data frames in memory."""
+"""Tables in memory: Pandas and Polars data frames, and what hands out Arrow data, such as PyArrow and DuckDB."""
 
 from typing import Any
 
@@ -10,14 +10,18 @@ from sbil.demonstrations.table import Table, checked_names, of_frame
 
 
 def is_frame(source: Any) -> bool:
-    """Whether an object is a data frame; Pandas is not imported for that."""
-    return type(source).__module__.split(".")[0] in ("pandas", "polars") and hasattr(source, "columns")
+    """Whether an object is a table; no package is imported for that."""
+    home = type(source).__module__.split(".")[0]
+    if home in ("pandas", "polars"):
+        return type(source).__name__ == "DataFrame"
+    return hasattr(type(source), "__arrow_c_stream__") and hasattr(type(source), "columns")
 
 
 def table(frame: Any) -> Table:
     """The table of a data frame."""
-    polars = frame if isinstance(frame, pl.DataFrame) else _from_pandas(frame)
-    return of_frame(polars.lazy(), "the data frame", "data frame")
+    if not isinstance(frame, pl.DataFrame):
+        frame = _from_pandas(frame) if hasattr(frame, "index") else pl.DataFrame(frame)
+    return of_frame(frame.lazy(), "the data frame", "data frame")
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:
@@ -47,4 +51,4 @@ def _series(name: str, column: Any) -> pl.Series:
     return pl.Series(name, values, dtype=pl.String)
 
 
-FORMAT = Format("Pandas and Polars data frames", table=table, recognises=is_frame)
+FORMAT = Format("Data frames", table=table, recognises=is_frame)
