@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sbil.cli.options import Printed
+from sbil.cli.options import Printed, call
 
 EXAMPLES = ("sbil quickstart", "sbil quickstart --out /tmp/first --runs 20 --json")
 
@@ -29,30 +29,15 @@ class Command(Printed):
 
 
 def run(command: Command) -> None:
-    """Run, tabulate, draw, and say where to go next."""
-    from sbil import files
+    """Run it, print it, and say where to go next."""
     from sbil.cli.reproduce import print_results
     from sbil.cli.screen import Screen
-    from sbil.experiments import Experiment, Method
-    from sbil.reports import figures, tables
-    from sbil.reports.reproduce import reproduce
+    from sbil.reports import tables
+    from sbil.reports.quickstart import quickstart
     from sbil.reports.rows import cell_rows
 
-    small = Experiment(
-        "CartPole-v1",
-        (("ppo", "sampled"),),
-        (Method("bc"), Method("edm")),
-        thin=20,
-        sizes=(1, 3, 7),
-        draws=command.runs,
-        initialisations=1,
-        updates=command.updates,
-        episodes=command.episodes,
-    )
-    cells = command.out / "cells"
-    results = reproduce(cells, [small], watcher=Screen(cells), report=False).played
-    files.write_text(command.out / "table.md", tables.markdown(results, tables.with_interval))
-    figures.write(figures.against_size(results), command.out / "figure.png")
+    watcher = Screen(command.out / "cells")
+    results = call(quickstart, command, watcher=watcher).played
     if command.json:
         print(tables.json_text({"cells": cell_rows(results)}))
         return
