@@ -90,7 +90,7 @@ def test_ranges_are_on_the_card():
     assert known[2] == f"{guard.low[0]:.4g} to {guard.high[0]:.4g}"
     assert float(known[3]) == pytest.approx(80, abs=2)
     assert ["sex=f", "one-hot", "-", "-"] in [row[:4] for row in tables(text)]
-    assert f"{guard.inside:.1%} lie inside all ranges" in text
+    assert f"At least {guard.inside:.1%} of the training states lie inside all ranges" in text
     assert "decided by the range of each column; no other measure was tried" in text
     assert "range" not in tables(card(POLICY))[0]
 

@@ -14,7 +14,7 @@ from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
 from sbil.policy import Policy
 from sbil.policy.guard import FEW, LEVELS, Guard, learned
-from sbil.policy.measures import CENTRES, NAMES, Measure, fitted, in_words
+from sbil.policy.measures import CENTRES, NAMES, Measure, fitted, in_words, quantiles_of
 
 RNG = np.random.default_rng(7)
 
@@ -65,7 +65,7 @@ def test_what_is_absurd_is_outside_and_in_which_column(column, instead):
 
 def test_new_states_of_the_same_kind_are_inside():
     assert KNOWN.outside(NEW).any(axis=1).mean() <= 0.02
-    assert KNOWN.inside == round(float((~KNOWN.outside(ROWS).any(axis=1)).mean()), 3) >= 0.98
+    assert 0.98 <= KNOWN.inside <= (~KNOWN.outside(ROWS).any(axis=1)).mean()
     assert not KNOWN.outside(NEW)[:, 3:].any()
 
 
@@ -132,7 +132,33 @@ def test_too_few_states_have_no_guard():
     assert isinstance(learned(ROWS[:40], STAYS[:40]), Guard)
 
 
+def test_small_counts_are_hidden():
+    """Nine of a hundred have the sign, three the code 0, and nobody is outside: none of these can be read."""
+    sign, code = np.arange(100) < 9, np.where(np.arange(100) < 3, 0, np.arange(100) % 2 + 1)
+    guard = learned(np.column_stack([sign, code, RNG.normal(size=100)]), np.arange(100), (0, 3, 0))
+    assert set(guard.shares[0].tolist()) <= {0.0, 1.0}
+    assert ((guard.shares[1] == 0) | (guard.shares[1] >= np.float32(0.1))).all()
+    assert guard.inside <= 0.9
+
+
 # Measures
+
+
+def test_no_score_beyond_the_tenth_is_kept():
+    for count in (40, 300, 5000):
+        scores = RNG.exponential(size=count)
+        found = quantiles_of(scores)
+        assert (np.diff(found) >= 0).all()
+        tail = np.sort(scores)[-9:]
+        assert not np.isin(found, tail.astype(np.float32)).any()
+        odd = np.where(scores == scores.max(), 1e6, scores)
+        np.testing.assert_array_equal(quantiles_of(odd), found)
+        exact = np.quantile(scores, np.linspace(0, 1, 1001))
+        usual = np.linspace(0, 1, 1001) <= 1 - 10 / count
+        np.testing.assert_allclose(found[usual], np.minimum(exact, np.sort(scores)[-10])[usual], rtol=1e-6)
+        assert (scores > found[990]).mean() == pytest.approx(0.01, abs=0.03)
+    assert (quantiles_of(np.ones(50)) == 1).all()
+    assert np.isfinite(quantiles_of(np.full(50, 1e38) * np.arange(50))).all()
 
 
 @pytest.mark.parametrize("name", ["mahalanobis", "distance"])

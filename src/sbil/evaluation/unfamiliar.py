@@ -17,7 +17,7 @@ from sbil.evaluation.areas import ranking
 from sbil.fitting import filled, some_states
 from sbil.policy import Policy
 from sbil.policy.guard import Guard, learned
-from sbil.policy.measures import NAMES, QUANTILES, Measure, fitted
+from sbil.policy.measures import NAMES, Measure, fitted, quantiles_of
 
 CLEAN = 0.01  # of the real states are flagged, for every measure
 MOST_CLEAN = 0.02  # a measure that was seen to flag more of them is not kept if another one is left
@@ -73,8 +73,8 @@ def with_measure(policy: Policy, training: Demonstrations, held_out: Demonstrati
     record = {"states": len(real), "held_out": held_out is not None, "asked": CLEAN, "measures": rates}
     kept = fitted(name, _states(training, MOST_LEARNED)[0])
     assert kept is not None
-    scores = np.quantile(found[name][1], np.linspace(0, 1, QUANTILES)).astype(np.float32)
-    return replace(policy, guard=replace(policy.guard, measure=replace(kept, scores=scores, record=record)))
+    chosen = replace(kept, scores=quantiles_of(found[name][1]), record=record)
+    return replace(policy, guard=replace(policy.guard, measure=chosen))
 
 
 def compared(
@@ -100,7 +100,7 @@ def compared(
         flagged = np.zeros(len(real), bool)
         shares: dict[str, list[np.ndarray]] = {kind: [] for kind in wrong}
         for side in (half, ~half):
-            threshold = replace(measure, scores=np.quantile(clean[~side], np.linspace(0, 1, QUANTILES)))
+            threshold = replace(measure, scores=quantiles_of(clean[~side]))
             flagged[side] = threshold.percentile(clean[side]) > 100 * (1 - CLEAN)
             for kind, (_, changed) in faulty.items():
                 shares[kind].append(threshold.percentile(wrong[kind][side[changed]]) > 100 * (1 - CLEAN))

@@ -159,8 +159,8 @@ def _inside(guard: Guard | None) -> str:
     if guard is None:
         return ""
     return (
-        f" Of the training states, {guard.inside:.1%} lie inside all ranges. An end of a range is no recorded value: "
-        "it is drawn from what at least ten episodes (or states) reach, widened and rounded outward."
+        f" At least {guard.inside:.1%} of the training states lie inside all ranges. An end of a range is no recorded "
+        "value: it is drawn from what at least ten episodes (or states) reach, widened and rounded outward."
     )
 
 

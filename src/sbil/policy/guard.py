@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sbil.errors import UserError
-from sbil.policy.measures import QUANTILES, Measure, in_blocks
+from sbil.policy.measures import Measure, in_blocks, quantiles_of
 
 FEW = 10  # trajectories, or rows: an end of a range has at least so many beyond it before it is widened
 MANY = 100  # trajectories from which on FEW counts trajectories
@@ -30,7 +30,7 @@ ENTRIES = ("low", "high", "quantiles", "shares", "whole")
 class Guard:
     """What is known of each number that a policy sees.
 
-    inside: the share of the training states with every number inside its range.
+    inside: at least this share of the training states has every number inside its range.
     rows: how many training states the ranges come from.
     measure: what decides whether a state is unfamiliar; None leaves that to the energy.
     """
@@ -38,7 +38,7 @@ class Guard:
     low: np.ndarray  # [columns] float32
     high: np.ndarray  # [columns]
     quantiles: np.ndarray  # [columns, 5] at LEVELS
-    shares: np.ndarray  # [columns, 5] of the training states at or below each quantile, in hundredths
+    shares: np.ndarray  # [columns, 5] of the training states at or below each quantile
     whole: np.ndarray  # [columns] 1.0 for codes, which must be whole numbers
     inside: float
     rows: int
@@ -122,12 +122,19 @@ def learned(rows: np.ndarray, units: np.ndarray, codes: Sequence[int] = ()) -> G
     found = [_column(column, numbers, count) for column, count in zip(rows.T, levels, strict=True)]
     low, high = (np.array([one[end] for one in found], np.float32) for end in (0, 1))
     quantiles = np.array([one[2] for one in found], np.float32)
-    shares = np.array([[(column <= q).mean() for q in own] for column, own in zip(rows.T, quantiles, strict=True)])
+    shares = np.array([[_share(column <= q) for q in own] for column, own in zip(rows.T, quantiles, strict=True)])
     whole = np.array([float(count > 0) for count in levels], np.float32)
-    guard = Guard(low, high, quantiles, shares.round(2).astype(np.float32), whole, 0.0, len(rows))
-    inside = float((~guard.outside(rows)).all(axis=1).mean())
-    scores = np.quantile(guard.beyond(rows), np.linspace(0, 1, QUANTILES)).astype(np.float32)
-    return replace(guard, inside=round(inside, 3), measure=Measure("range", scores=scores))
+    guard = Guard(low, high, quantiles, shares.astype(np.float32), whole, 0.0, len(rows))
+    few = max(int(guard.outside(rows).any(axis=1).sum()), FEW)
+    inside = math.floor(1000 * (1 - few / len(rows))) / 1000
+    return replace(guard, inside=inside, measure=Measure("range", scores=quantiles_of(guard.beyond(rows))))
+
+
+def _share(below: np.ndarray) -> float:
+    """The share of values that are below, in hundredths; fewer than ten on a side count as none."""
+    count = int(below.sum())
+    count = 0 if count < FEW else len(below) if len(below) - count < FEW else count
+    return round(count / len(below), 2)
 
 
 def _column(column: np.ndarray, units: np.ndarray, levels: int) -> tuple[float, float, np.ndarray]:

@@ -33,6 +33,7 @@ FAULTS = {
 QUANTILES = 1001  # of the scores of real states
 CENTRES, ROUNDS, FEWEST = 64, 10, 10  # of k-means; states of a centre
 MOST_COLUMNS = 256  # with which a covariance is kept
+LARGEST = float(np.finfo(np.float32).max)
 RIDGE = 0.01  # added to every variance of the standardised columns
 BLOCK = 1 << 14  # rows looked at together
 
@@ -99,6 +100,25 @@ class Measure:
         if (np.diff(scores) < 0).any() or not (parts.get("spread", np.ones(1)) > 0).all():
             raise UserError("the numbers of the measure of the unfamiliar are wrong; the folder is damaged.")
         return cls(described["name"], parts, scores, described["record"])
+
+
+def quantiles_of(scores: np.ndarray) -> np.ndarray:
+    """[1001] quantiles of scores, of which none beyond the tenth largest is a state's own score.
+
+    Beyond the tenth largest, the tail is drawn on through it and the fiftieth largest as an exponential one: the
+    largest score could give away the most extreme value.
+    """
+    descending = np.sort(np.asarray(scores, np.float64))[::-1]
+    share = np.linspace(1, 0, QUANTILES)  # of the scores that lie above
+    near, far = (min(rank, len(descending)) for rank in (FEWEST, max(len(descending) // 2, 1)))
+    far = min(5 * FEWEST, far)
+    top = descending[near - 1]
+    found = np.minimum(np.quantile(descending, 1 - share), top)
+    if far > near:
+        rank = np.maximum(share * len(descending), 0.5)
+        step = (top - descending[far - 1]) / np.log(far / near)
+        found = np.where(rank < near, top + step * np.log(near / rank), found)
+    return np.maximum.accumulate(np.minimum(found, LARGEST)).astype(np.float32)
 
 
 def in_blocks(score: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
