@@ -95,14 +95,20 @@ def test_every_fault_is_what_it_says():
     assert set(faults(zeros, guard)) == {"absurd"}
 
 
+def test_the_share_outside_is_that_of_the_held_out_states():
+    made = with_measure(policy(), DATA, LATER)
+    outside = made.outside(LATER.flat().observation).any(axis=1).mean()
+    assert made.guard.measure.record["outside"] == round(float(outside), 3) <= 0.02
+
+
 def test_the_best_measure_is_the_simplest_of_those_that_find_most():
     def rates(mean, clean=0.01):
         return Rates(clean, {"absurd": mean}, 0.9)
 
     assert best({"range": rates(0.8), "distance": rates(0.9)}) == "distance"
     assert best({"range": rates(0.895), "distance": rates(0.9)}) == "range"
-    assert best({"range": rates(0.99, clean=0.05), "distance": rates(0.6)}) == "distance"
-    assert best({"range": rates(0.7, clean=0.05)}) == "range"
+    assert best({"range": rates(0.7, clean=0.05), "distance": rates(0.6)}) == "distance"
+    assert best({"range": rates(0.7, clean=0.05), "energy": rates(0.1)}) == "range"
 
 
 def test_the_area_is_the_share_of_pairs_in_order():

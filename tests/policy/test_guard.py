@@ -108,6 +108,19 @@ def test_a_long_stay_counts_once():
     assert learned(rows, np.arange(9400)).high >= 500
 
 
+def test_a_column_of_which_most_values_are_equal():
+    """A laboratory value that was measured in 3 % of the stays, and else filled with its mean."""
+    rows, units = np.full((3600, 1), 180.0), np.repeat(np.arange(300), 12)
+    measured = np.isin(units, np.arange(0, 300, 33))
+    rows[measured, 0] = RNG.normal(180, 40, measured.sum())
+    guard = learned(rows, units)
+    assert guard.low < 100
+    assert guard.high > 260
+    assert guard.outside(np.array([[1800.0], [10.0]])).all()
+    bounded = np.minimum(rows, 180)  # nothing is above, so nothing is expected there
+    assert learned(bounded, units).high == pytest.approx(180, rel=1e-3)
+
+
 def test_columns_that_do_not_vary():
     rows = np.column_stack([np.full(50, 37.0), np.zeros(50), np.ones(50), np.full(50, -0.1), np.full(50, 1e-40)])
     guard = learned(rows, np.arange(50))
@@ -197,12 +210,13 @@ def test_a_measure_says_how_it_was_chosen():
         "range": {"clean": 0.01, "found": found, "area": 0.97},
         "energy": {"clean": 0.01, "found": found, "area": 0.4},
     }
-    record = {"states": 500, "held_out": True, "asked": 0.01, "measures": rates}
+    record = {"states": 500, "held_out": True, "asked": 0.01, "outside": 0.012, "measures": rates}
     words = in_words(Measure("range", record=record))
     assert "Of 500 held-out states it flags 1.0%" in words
     assert "90.0% with a number times 100" in words
     assert "the energy 95.0% (without a fault 1.0%), which is worse than chance" in words
     assert words.count("worse than chance") == 1
+    assert "outside its range in 1.2% of these states" in words
     assert in_words(Measure("range")).endswith("no other measure was tried.")
     assert "flag:" not in in_words(Measure("range", record={**record, "measures": {"range": rates["range"]}}))
 

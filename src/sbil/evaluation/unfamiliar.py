@@ -20,7 +20,7 @@ from sbil.policy.guard import Guard, learned
 from sbil.policy.measures import NAMES, Measure, fitted, quantiles_of
 
 CLEAN = 0.01  # of the real states are flagged, for every measure
-MOST_CLEAN = 0.02  # a measure that was seen to flag more of them is not kept if another one is left
+MOST_CLEAN, COST = 0.02, 5.0  # of them, and what each share beyond costs, in shares of the faulty states
 CLOSE = 0.01  # a measure must flag more by this much to be kept instead of a simpler one
 FEWEST = 40  # states without which nothing is chosen
 MOST = 2_000  # states that are looked at
@@ -70,7 +70,9 @@ def with_measure(policy: Policy, training: Demonstrations, held_out: Demonstrati
     found = compared(policy, guard, known, real, groups)
     name = best({name: rates for name, (rates, _) in found.items()})
     rates = {name: one.as_json() for name, (one, _) in found.items()}
-    record = {"states": len(real), "held_out": held_out is not None, "asked": CLEAN, "measures": rates}
+    outside = round(float(guard.outside(real).any(axis=1).mean()), 3)
+    facts = {"states": len(real), "held_out": held_out is not None, "asked": CLEAN, "outside": outside}
+    record = {**facts, "measures": rates}
     kept = fitted(name, _states(training, MOST_LEARNED)[0])
     assert kept is not None
     chosen = replace(kept, scores=quantiles_of(found[name][1]), record=record)
@@ -110,10 +112,9 @@ def compared(
 
 
 def best(found: Mapping[str, Rates]) -> str:
-    """The measure to keep: it flags most faults on average, among those that flag few real states."""
-    steady = {name: rates for name, rates in found.items() if rates.clean <= MOST_CLEAN} or found
-    most = max(rates.mean for rates in steady.values())
-    return next(name for name, rates in steady.items() if rates.mean >= most - CLOSE)
+    """The measure to keep: it flags most faults on average. Flagging many real states counts against it."""
+    worth = {name: rates.mean - COST * max(rates.clean - MOST_CLEAN, 0.0) for name, rates in found.items()}
+    return next(name for name, value in worth.items() if value >= max(worth.values()) - CLOSE)
 
 
 def faults(real: np.ndarray, guard: Guard) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -15,11 +15,12 @@ from sbil.errors import UserError
 from sbil.policy.measures import Measure, in_blocks, quantiles_of
 
 FEW = 10  # trajectories, or rows: an end of a range has at least so many beyond it before it is widened
-MANY = 100  # trajectories from which on FEW counts trajectories
+MANY = 40  # trajectories from which on FEW counts trajectories
 LEAST = 40  # states that ranges are made from
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)  # of the quantiles
 FURTHER = 5  # times FEW values lie beyond the place from which the tail is drawn on
 BEYOND, OF = 2, 1000  # an end is put where two would lie beyond it; of fewer than 1,000 the same share
+SHORT, DEVIATIONS = 0.2, 10.0  # deviations: a tail is too short; where the end is then
 STEPS = 20  # at least so many steps of rounding in a range
 FINER = 10  # times smaller steps for the quantiles
 LARGEST = float(np.finfo(np.float32).max)
@@ -60,13 +61,13 @@ class Guard:
         reach = np.where(rows > middle, self.high - middle, middle - self.low)
         room = np.maximum(reach, 1e-9 * np.maximum(np.abs(middle), 1))
         codes = np.where(self.outside(rows), np.maximum(2.0, distance / room), 0.0)
-        narrow = (self.whole > 0) | (self.high <= self.low) | self._two_values
-        return np.minimum(np.where(narrow, codes, distance / room), LARGEST).max(axis=-1, initial=0.0)
+        return np.minimum(np.where(self._narrow, codes, distance / room), LARGEST).max(axis=-1, initial=0.0)
 
     @property
-    def _two_values(self) -> np.ndarray:
-        """[columns] whether a number is 0 or 1 in training."""
-        return (self.low == 0) & (self.high == 1) & np.isin(self.quantiles, (0, 1)).all(axis=1)
+    def _narrow(self) -> np.ndarray:
+        """[columns] whether a number is a code, or 0 or 1 in training, or never varied."""
+        two = (self.low == 0) & (self.high == 1) & np.isin(self.quantiles, (0, 1)).all(axis=1)
+        return (self.whole > 0) | (self.high <= self.low) | two
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array by its name in the file of weights."""
@@ -110,9 +111,10 @@ def learned(rows: np.ndarray, units: np.ndarray, codes: Sequence[int] = ()) -> G
     codes: by column how many levels it has; 0 for a column of numbers.
 
     An end of a range is made in three steps, so that it is nobody's value. First, take the value that ten trajectories
-    (of fewer than a hundred: ten states) reach or pass, and the value that fifty do. Second, draw the tail on through
+    (of fewer than forty: ten states) reach or pass, and the value that fifty do. Second, draw the tail on through
     both, as an exponential one, to where two would lie beyond; of fewer than a thousand, the same share of them. Third,
-    round outward. Quantiles are rounded too, and lie between the values of the first step.
+    round outward. If most values are equal, ten deviations from the median replace the second step. Quantiles are
+    rounded too, and lie between the values of the first step.
     """
     if len(rows) < LEAST:
         return None
@@ -169,17 +171,27 @@ def _outward(end: float, middle: float, least: float, stops: bool) -> float:
 
 
 def _end(column: np.ndarray, units: np.ndarray) -> tuple[float, float]:
-    """The value that FEW trajectories reach or pass, and the upper end of the range: the tail drawn on from there."""
+    """The value that FEW trajectories reach or pass, and the upper end of the range: the tail drawn on from there.
+
+    Most values of a column may be equal, for example those that were filled in. Then the tail says nothing, and the end
+    is ten times the deviation above the median.
+    """
     count = int(units.max()) + 1
+    most = column
     if count >= MANY:
         most = np.full(count, -np.inf)
         np.maximum.at(most, units, column)
-        column = most
-    descending = np.sort(column)[::-1]
-    further = min(FURTHER * FEW, len(column) // 2)
+    descending = np.sort(most)[::-1]
+    further = min(FURTHER * FEW, len(most) // 2)
     near, far = float(descending[FEW - 1]), float(descending[further - 1])
-    beyond = BEYOND * min(1.0, len(column) / OF)
-    return near, near + (near - far) * math.log(FEW / beyond) / math.log(further / FEW)
+    beyond = BEYOND * min(1.0, len(most) / OF)
+    reach = (near - far) * math.log(FEW / beyond) / math.log(further / FEW)
+    middle = float(np.median(column))
+    cut = np.minimum(column, np.sort(column)[-FEW])  # so that no nine states move the end
+    deviation = float(np.sqrt(np.mean(np.maximum(cut - middle, 0.0) ** 2)))
+    if reach < SHORT * deviation and cut.max() > near + reach:
+        return near, middle + DEVIATIONS * deviation
+    return near, near + reach
 
 
 def _step(width: float, size: float) -> float:

@@ -142,6 +142,7 @@ def in_words(measure: Measure) -> str:
         f"it flags {kept['clean']:.1%}; of copies of them with a fault it flags {kinds}{_chance(kept)}."
     )
     rest = "; ".join(f"{WORDS[name]} {_rate(found)}" for name, found in others.items())
+    told += f" A number lies outside its range in {record['outside']:.1%} of these states without a fault."
     return f"{told} On average over these faults the other measures flag: {rest}." if rest else told
 
 
@@ -158,10 +159,15 @@ def _sound_record(record: Any, name: str) -> bool:
     """Whether a record is empty, or has what `in_words` says."""
     if record == {}:
         return True
-    if not (isinstance(record, dict) and set(record) == {"states", "held_out", "asked", "measures"}):
+    if not (isinstance(record, dict) and set(record) == {"states", "held_out", "asked", "outside", "measures"}):
         return False
     rates = record["measures"]
-    good = type(record["states"]) is int and type(record["held_out"]) is bool and _share(record["asked"])
+    good = (
+        type(record["states"]) is int
+        and type(record["held_out"]) is bool
+        and _share(record["asked"])
+        and _share(record["outside"])
+    )
     return bool(good and isinstance(rates, dict) and name in rates and all(map(_sound_rates, rates, rates.values())))
 
 
