@@ -8,6 +8,7 @@ import re
 
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 from browsing import CONTRAST, FOCUS, NAMELESS, expand
 from hypothesis import given
@@ -20,6 +21,7 @@ from sbil.networks import MLP, Dense
 from sbil.policy import Policy
 from sbil.reports import episodes
 from sbil.reports.episodes import episodes_page, packed
+from sbil.reports.view import view
 
 PAYLOADS = (
     "</script><script>alert(1)</script>",
@@ -172,6 +174,65 @@ def test_the_name_of_an_episode_comes_from_the_schema():
     schema = Schema("treatment", columns, episode="stay", time="hour")
     data = dataclasses.replace(demonstrations(lengths=(3, 2)), schema=schema)
     assert embedded(episodes_page(data, title="x"))["key"] == "stay"
+
+
+GAPS = pl.DataFrame(
+    {
+        "stay": [2, 1, 1, 1, 2],
+        "when": ["4 Jan 2026", "3 Jan 2026", "1 Jan 2026", "2 Jan 2026", "5 Jan 2026"],
+        "pulse": [None, 90.0, 70.0, None, 60.0],
+        "ward": ["a", "b", "a", None, "a"],
+        "treat": ["none", "fluid", "none", "none", "none"],
+    }
+)
+ROLES = {"episode": "stay", "time": "when", "action": "treat", "one_hot": ["ward"], "missing": "last"}
+
+
+def test_times_and_filled_values_come_from_the_table(tmp_path):
+    view(GAPS, tmp_path / "a.html", columns=ROLES)
+    page = embedded((tmp_path / "a.html").read_text("utf-8"))
+    one, two = page["episodes"]
+    assert page["time"] == "when"
+    assert (one["times"], two["times"]) == (["1 Jan 2026", "2 Jan 2026", "3 Jan 2026"], ["4 Jan 2026", "5 Jan 2026"])
+    assert (one["filled"], two["filled"]) == ([[1], [1], [1]], [[0], [], []])
+    assert [column["name"] for column in page["columns"]] == ["pulse", "ward=a", "ward=b"]
+
+
+def test_a_table_without_times_and_gaps_has_no_marks(tmp_path):
+    frame = GAPS.drop("when").with_columns(pl.col("pulse").fill_null(1), pl.col("ward").fill_null("a"))
+    view(frame, tmp_path / "a.html", columns={**ROLES, "time": None, "missing": None})
+    page = embedded((tmp_path / "a.html").read_text("utf-8"))
+    assert "time" not in page
+    assert not any({"times", "filled"} & {*episode} for episode in page["episodes"])
+
+
+def test_long_episodes_keep_the_times_and_marks_of_the_steps_that_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(episodes, "LONGEST", 10)
+    gap = [None if step in (4, 7, 9) else float(step) for step in range(25)]
+    frame = pl.DataFrame({"stay": [1] * 25, "hour": range(25), "pulse": gap, "treat": ["a", "b", "a", "b", "b"] * 5})
+    columns = {"episode": "stay", "time": "hour", "action": "treat", "missing": "mean"}
+    view(frame, tmp_path / "a.html", columns=columns)
+    (one,) = embedded((tmp_path / "a.html").read_text("utf-8"))["episodes"]
+    assert one["times"] == [str(step) for step in range(0, 25, 3)]
+    assert one["filled"] == [[3]]  # step 9; the others are not shown
+
+
+def test_times_and_filled_values_are_drawn(opened, tmp_path):
+    view(GAPS, tmp_path / "a.html", columns=ROLES)
+    tab = opened((tmp_path / "a.html").as_uri())
+    assert tab.locator("#rows .filled-in").first.get_attribute("d").count("M") == 1
+    assert "when 1 Jan 2026" in tab.locator("#moment").inner_text()
+    assert "filled in" not in tab.locator("#moment").inner_text()
+    tab.locator("#steps").press("ArrowRight")
+    assert "when 2 Jan 2026" in tab.locator("#moment").inner_text()
+    assert "filled in: pulse, ward=a, ward=b" in tab.locator("#moment").inner_text()
+    assert "filled" in tab.locator("#rows output").first.get_attribute("class")
+    tab.set_viewport_size({"width": 320, "height": 740})
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.locator("#numbers summary").click()
+    rows = tab.locator("#numbers tr").all_inner_texts()
+    assert rows[0].split("\t")[:2] == ["step", "when"]
+    assert "70 (filled in)" in rows[2]
 
 
 def test_what_a_policy_would_do():

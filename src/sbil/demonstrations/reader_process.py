@@ -137,7 +137,7 @@ def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, An
             return rows.states(table, Schema.from_json(request["schema"]), folder)
         roles = Roles.of(request["roles"])
         if request["task"] == "read":
-            return rows.demonstrations(table, roles, folder)
+            return rows.demonstrations(table, roles, folder, request.get("notes", False))
         return {"check": asdict(looking.look(table, roles, folder))}
     except UserError as error:
         placed = any(str(error).startswith(name) for name in request["files"] or [request["name"]])

@@ -29,6 +29,13 @@ class States(NamedTuple):
     filled: dict[str, int]  # values that were missing and filled in, by column
 
 
+class Notes(NamedTuple):
+    """What stands beside the numbers of demonstrations in their table, by trajectory."""
+
+    times: list[list[str]] | None  # [decisions] as written in the table
+    filled: list[np.ndarray]  # [decisions, numbers] whether the number was missing and filled in
+
+
 def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
     """Read demonstrations from any format; what cannot be used is refused with its row and column.
 
@@ -63,6 +70,20 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
         return loaded
     with asked(source, {"task": "read", "roles": asdict(roles)}) as (folder, result):
         return _assembled(folder, result)
+
+
+def read_with_notes(source: Any, **columns: Unpack[Columns]) -> tuple[Demonstrations, Notes | None]:
+    """Read demonstrations as `read` does, and what stands beside their numbers; None if the source is no table."""
+    roles = Roles.of(columns)
+    if loaded := described_by_itself(source, roles):
+        return loaded, None
+    with asked(source, {"task": "read", "roles": asdict(roles), "notes": True}) as (folder, result):
+        bounds = list(zip(*(np.load(folder / f"{end}.npy").tolist() for end in ("starts", "stops")), strict=True))
+        filled, texts = np.load(folder / "filled.npy"), None
+        if result["times"] is not None:
+            texts = _texts(folder, "times", result["times"])
+        times = None if texts is None else [texts[start:stop] for start, stop in bounds]
+        return _assembled(folder, result), Notes(times, [filled[start:stop] for start, stop in bounds])
 
 
 def read_observations(source: Any, schema: Schema | str | Path) -> States:

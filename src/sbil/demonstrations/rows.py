@@ -154,14 +154,18 @@ def looks_numeric(batch: Batch, name: str) -> bool:
     return text * 2 <= int((~read.missing).sum())
 
 
-def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
-    """Write the arrays of demonstrations into `folder`; returns what else is to be said about them."""
+def demonstrations(table: Table, roles: Roles, folder: Path, notes: bool = False) -> dict[str, Any]:
+    """Write the arrays of demonstrations into `folder`; returns what else is to be said about them.
+
+    notes: also write the times as they stand in the table, and which numbers were filled in.
+    """
     first, batches = begin(table)
     schema = roles.plan(table.names, {name: looks_numeric(first, name) for name in table.names})
     gone: dict[str, int] = {}
     problems = Problems(raising=True)
     batches = wanted(batches, schema.episode, roles, gone)
-    read = Gathered(schema, folder, problems).add_all(batches)
+    texts = (schema.time,) if notes and schema.time else ()
+    read = Gathered(schema, folder, problems, texts=texts).add_all(batches)
     problems.apply(rules.OF_COLUMNS, read, schema)
     order = ordered(read, schema, complete(read) if schema.missing == "drop" else None)
     problems.apply(rules.OF_ROWS, read, schema, order)
@@ -171,6 +175,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path) -> dict[str, Any]:
     dropped = schema.missing == "drop"
     return {
         "observations": name,
+        **(_write_notes(read, order, schema, folder) if notes else {}),
         "schema": schema.as_json(),
         "ids": _ids(read, order, schema.episode) if schema.episode else None,
         "provenance": {
@@ -219,6 +224,21 @@ def _write_roles(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
         arrays["groups"] = order.of(read.ranks(schema.group))[order.starts].astype(np.int64)
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
+
+
+def _write_notes(read: Gathered, order: Order, schema: Schema, folder: Path) -> dict[str, Any]:
+    """Write the time of each row as text, and which numbers of a policy are missing in the table."""
+    place, numbers = numeric_columns(schema), read.numbers.all()
+    gone = [
+        np.isnan(numbers[:, place[column.name]]) if column.kind == "number" else read.codes[column.name].all() < 0
+        for column in schema.columns
+        for _ in column.names
+    ]
+    np.save(folder / "filled.npy", np.stack([order.of(column) for column in gone], axis=1))
+    if schema.time is None:
+        return {"times": None}
+    np.save(folder / "times.npy", order.of(read.codes[schema.time].all()))
+    return {"times": read.levels[schema.time].names}
 
 
 def _ids(read: Gathered, order: Order, column: str) -> list[str]:

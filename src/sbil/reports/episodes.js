@@ -183,15 +183,20 @@
     const x = across(episode), y = scale(least - room, most + room, HIGH, 0);
     const places = values.map((value, step) => `${place(x(episode.at[step]))},${place(y(value))}`);
     const dots = places.filter((_, step) => unusual(column, values[step]));
+    const filled = new Set(episode.filled ? episode.filled[index] : []);
+    const given = places.filter((_, step) => filled.has(step));
     const line = places.length > 1 ? `M${places.join("L")}` : `M${places[0]}h0`;
     const top = Math.min(y(column.high), y(column.low) - 1);
-    const [, name, unit] = parts(column.name), words = dots.length ? `, ${plural(dots.length, "unusual value")}` : "";
+    const [, name, unit] = parts(column.name);
+    const words = [[dots, "unusual value"], [given, "filled-in value"]]
+      .map(([found, what]) => (found.length ? `, ${plural(found.length, what)}` : "")).join("");
     const range = `${text(Math.min(...values))} to ${text(Math.max(...values))}`;
     const label = `${column.name} over step: ${range}${words}`;
     const drawing = stretched(HIGH, { role: "img", "aria-label": label },
       svg("rect", { class: "band", x: 0, y: place(top), width: WIDE, height: place(y(column.low) - top) }),
       cursor(HIGH), svg("path", { class: places.length > 1 ? "value" : "value single", d: line }),
-      svg("path", { class: "unusual", d: dots.map((dot) => `M${dot}h0`).join("") }));
+      svg("path", { class: "unusual", d: dots.map((dot) => `M${dot}h0`).join("") }),
+      svg("path", { class: "filled-in", d: given.map((dot) => `M${dot}h0`).join("") }));
     const made = row("column",
       html("div", { class: "label", title: column.name }, html("span", { class: "name" }, name),
         " ", html("span", { class: "unit" }, unit)),
@@ -199,6 +204,7 @@
       html("div", { class: "now" }, html("small", {}, form(most)), html("output", {}), html("small", {}, form(least))));
     made.show = (step) => {
       made.querySelector("output").textContent = form(values[step]);
+      made.querySelector("output").classList.toggle("filled", filled.has(step));
       made.querySelector("output").classList.toggle("far", unusual(column, values[step]));
     };
     return made;
@@ -297,6 +303,10 @@
     go(state.step);
   }
 
+  function isFilled(episode, index, step) {
+    return Boolean(episode.filled) && episode.filled[index].includes(step);
+  }
+
   function go(step) {
     const episode = state.episode, here = Math.max(0, Math.min(step, episode.at.length - 1));
     state.step = here;
@@ -304,12 +314,15 @@
     document.querySelectorAll("#charts .cursor").forEach((line) => line.setAttribute("transform", `translate(${x} 0)`));
     document.querySelectorAll("#rows .row").forEach((line) => line.show(here));
     const said = [`step ${text(episode.at[here])}`];
+    if (episode.times && decided) said.push(`${data.time} ${episode.times[here]}`);
     said.push(decided ? `decided: ${data.actions[episode.actions[here]].name}` : "after the last decision");
     if (data.policy && decided) {
       const chosen = episode.chosen[here], differs = chosen === episode.actions[here] ? "" : " (differs)";
       said.push(`policy: ${data.actions[chosen].name}, ${episode.probability[here].toFixed(2)}${differs}`);
       if (episode.familiarity) said.push(`familiarity ${episode.familiarity[here].toFixed(2)}`);
     }
+    const filled = data.columns.filter((_, index) => isFilled(episode, index, here)).map(({ name }) => name);
+    if (filled.length) said.push(`filled in: ${filled.slice(0, 3).join(", ")}${filled.length > 3 ? ", ..." : ""}`);
     byId("moment").replaceChildren(...said.map((words) => html("span", {}, words)));
     byId("steps").setAttribute("aria-valuenow", here);
     byId("steps").setAttribute("aria-valuetext", said.join("; "));
@@ -344,8 +357,9 @@
     const name = (actions, step) => (step < actions.length ? data.actions[actions[step]].name : "");
     const actions = data.policy ? { decision: episode.actions, policy: episode.chosen } : { decision: episode.actions };
     const lines = episode.at.map((at, step) => [text(at), ...Object.values(actions).map((taken) => name(taken, step)),
-      ...shown.map((index) => text(episode.columns[index][step]))]);
-    const head = ["step", ...Object.keys(actions), ...shown.map((index) => data.columns[index].name)];
+      ...shown.map((index) => text(episode.columns[index][step]) + (isFilled(episode, index, step) ? " (filled in)" : ""))]);
+    if (episode.times) lines.forEach((line, step) => line.splice(1, 0, episode.times[step] || ""));
+    const head = ["step", ...(episode.times ? [data.time] : []), ...Object.keys(actions), ...shown.map((index) => data.columns[index].name)];
     details.append(scrolling("The numbers of this episode", table(head, lines)));
   }
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.demonstrations.reading import Notes
 from sbil.errors import UserError
 from sbil.evaluation.decided import must_match
 from sbil.evaluation.imagined import Imagined
@@ -36,12 +37,14 @@ def episodes_page(
     limit: int = 200,
     policy: Policy | None = None,
     going: Imagined | str | None = None,
+    notes: Notes | None = None,
 ) -> str:
     """Return the page of demonstrations.
 
     limit: the largest number of episodes in the page. If there are more, evenly spaced ones are taken.
     policy: a policy whose decisions are shown beside the recorded ones.
     going: where that policy would go, or why it is not known.
+    notes: the times in the table, and which values were filled in.
     """
     if len(demonstrations.observation_shape) != 1:
         raise UserError("these demonstrations are images, and the page shows columns of numbers only.")
@@ -55,11 +58,12 @@ def episodes_page(
         "columns": _columns(demonstrations, bands),
         "actions": [{"name": name, "colour": _colour(place)} for place, name in enumerate(chosen.action_names)],
         "key": (demonstrations.schema and demonstrations.schema.episode) or "episode",
+        **({"time": demonstrations.schema.time} if notes and notes.times and demonstrations.schema else {}),
         "policy": policy is not None,
         "episodes": [
-            {"id": name, **_episode(trajectory, longest, bands), **answer}
-            for name, trajectory, answer in zip(
-                chosen.ids or map(str, places), chosen.trajectories, answers, strict=True
+            {"id": name, **_episode(trajectory, longest, bands), **_noted(notes, place, longest), **answer}
+            for name, place, trajectory, answer in zip(
+                chosen.ids or map(str, places), places.tolist(), chosen.trajectories, answers, strict=True
             )
         ],
     }
@@ -117,6 +121,18 @@ def _episode(trajectory: Trajectory, longest: int, bands: np.ndarray) -> dict[st
         "actions": trajectory.actions[::every].tolist(),
         "values": [packed(column) for column in values[_steps(trajectory, longest)].T],
     }
+
+
+def _noted(notes: Notes | None, place: int, longest: int) -> dict[str, Any]:
+    """Return the times of the decisions shown and, by column, at which of them the value was filled in."""
+    if notes is None:
+        return {}
+    filled = notes.filled[place]
+    kept = slice(None, None, -(-len(filled) // longest))
+    found: dict[str, Any] = {} if notes.times is None else {"times": notes.times[place][kept]}
+    if filled.any():
+        found["filled"] = [np.flatnonzero(column).tolist() for column in filled[kept].T]
+    return found
 
 
 def _beside(policy: Policy, trajectories: Sequence[Trajectory], longest: int) -> list[dict[str, Any]]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from sbil import files
-from sbil.demonstrations import Demonstrations, read
+from sbil.demonstrations import Demonstrations
+from sbil.demonstrations.reading import read_with_notes
 from sbil.errors import UserError, flag, whole
 from sbil.evaluation.imagined import imagined_or_why
 from sbil.policy import Policy
@@ -59,9 +60,10 @@ def view(
         raise UserError(f"{out}: the page is written as HTML; name the file something.html.")
     policy = policy if isinstance(policy, Policy | None) else Policy.load(policy)
     title = Path(data).name or str(data) if isinstance(data, str | Path) else "episodes"
+    notes = None
     if not isinstance(data, Demonstrations):
-        data = read(data, **{"schema": policy.schema if policy else None, **(columns or {})})
+        data, notes = read_with_notes(data, **{"schema": policy.schema if policy else None, **(columns or {})})
     going = imagined_or_why(policy, data) if policy and imagine else None
-    page = episodes_page(data, title=title, limit=episodes, policy=policy, going=going)
+    page = episodes_page(data, title=title, limit=episodes, policy=policy, going=going, notes=notes)
     files.write_text(out, page)
     return View(out, len(page.encode()), len(data), min(episodes, len(data)), data.steps)
