@@ -25,7 +25,14 @@ def names(tmp_path_factory):
 
 def test_the_page_goes_all_the_way(names):
     assert {"stays.csv", "stays.npz", "policy", "decisions.csv", "policy.onnx", "view.html"} <= names["written"]
-    assert [row.method for row in names["report"].compared] == ["majority", "previous action", "bc", "edm"]
+    assert [row.method for row in names["report"].compared] == [
+        "majority",
+        "previous action",
+        "bc",
+        "logistic",
+        "trees",
+        "edm",
+    ]
     assert names["report"].policy.provenance["settings"]["weight_decay"] == 1.0
     assert names["chosen"].selection["chosen"] in ("weight_decay=0", "weight_decay=0.1", "weight_decay=1")
     np.testing.assert_array_equal(names["bc"].logits(names["states"]), names["same"].logits(names["states"]))

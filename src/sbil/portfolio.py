@@ -6,6 +6,7 @@ from typing import Any
 from sbil import algorithms
 from sbil.algorithms.base import written
 from sbil.dataset import Dataset
+from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError, unknown
 from sbil.selection import Candidate
 
@@ -51,6 +52,11 @@ def portfolio(networks: int = NETWORKS, updates: int | None = None) -> list[Cand
 def classifiers() -> list[Candidate]:
     """Return the classifiers that compete on tables, with their default settings."""
     return [Candidate(name, algorithms.configure(name), 1, name) for name in CLASSIFIERS]
+
+
+def classifiers_beside(demonstrations: Demonstrations) -> list[str]:
+    """Return the names of the classifiers that a policy is compared with: for tables, those that are installed."""
+    return [name for name in CLASSIFIERS if demonstrations.schema and algorithms.installed(name)]
 
 
 def usable(candidates: Iterable[Candidate], dataset: Dataset) -> list[Candidate]:

@@ -14,6 +14,7 @@ from sbil import demonstrators, environments
 from sbil.api.evaluate import LiveReturns, MatchedDecisions, is_environment
 from sbil.demonstrations import reader_process
 from sbil.errors import UserError
+from sbil.portfolio import CLASSIFIERS
 
 SMALL = {"updates": 40, "hidden": (8,), "batch": 16}
 
@@ -70,7 +71,7 @@ def test_one_policy_or_many_against_decisions(policy, folder, data):
     json.dumps(alone.as_json(), allow_nan=False)
     both = sbil.evaluate({"one": policy, "two": folder}, later, training=data)
     assert both["one"].agreement == both["two"].agreement == alone.agreement
-    assert [row.method for row in both["one"].compared] == ["majority", "previous action", "bc"]
+    assert [row.method for row in both["one"].compared] == ["majority", "previous action", *CLASSIFIERS, "bc"]
     assert sbil.evaluate(policy, data).notes[0].startswith("the policy was trained on these decisions")
     with pytest.raises(UserError, match="needs a policy that was trained on a table"):
         sbil.evaluate(replace(policy, schema=None), data, another=later)
@@ -161,9 +162,11 @@ def test_wrong_arguments_of_compare_are_named(data, wrong, words):
 def test_compare(data):
     told = []
     found = sbil.compare(data, ["edm"], folds=2, updates=10, watch=lambda *now: told.append(now))
-    assert [row.method for row in found.compared] == ["majority", "previous action", "bc", "edm"]
+    assert [row.method for row in found.compared] == ["majority", "previous action", "bc", "edm", *CLASSIFIERS]
     assert found.as_json()["decisions"] == data.steps
-    assert len(told) == 4
+    assert len(told) == 8
+    assert found.verdict.words.startswith("Of the methods that learn, ")
+    assert found.as_json()["verdict"]["unit"] == "episode"
     for nothing in ([], "edm", 5):
         with pytest.raises(UserError, match="a list of names"):
             sbil.compare(data, nothing)

@@ -14,6 +14,7 @@ from sbil.errors import UserError
 from sbil.evaluation.decided import decided
 from sbil.evaluation.matching import METRICS, Agreement
 from sbil.policy import Policy
+from sbil.portfolio import CLASSIFIERS
 
 SMALL = {"updates": 40, "hidden": (8,), "batch": 16}
 
@@ -34,7 +35,7 @@ def test_the_report_is_what_its_parts_say(report, data):
     assert report.held_out.ids == parts.held_out.ids
     assert {*parts.training.ids, *parts.held_out.ids, *parts.calibration.ids} == {*data.ids}
     assert report.scores["held_out"] == Agreement.of(decided(report.policy, parts.held_out))
-    assert [row.method for row in report.compared] == ["majority", "previous action", "bc"]
+    assert [row.method for row in report.compared] == ["majority", "previous action", *CLASSIFIERS, "bc"]
     assert tuple(report.compared[0].metrics) == METRICS
     assert report.calibrated
     assert report.policy.provenance["calibration"]["episodes"] == len(parts.calibration)
@@ -45,12 +46,14 @@ def test_the_report_is_what_its_parts_say(report, data):
 
 def test_the_report_is_plain_values_and_a_folder(report, tmp_path):
     told = json.loads(json.dumps(report.as_json(), allow_nan=False))
-    assert list(told) == ["seconds", "training", "held_out", "temperature", "compared"]
+    assert list(told) == ["seconds", "training", "held_out", "temperature", "compared", "verdict"]
     assert told["held_out"]["resampled"] == {"unit": "episode", "count": len(report.held_out)}
     report.save(tmp_path / "policy")
     names = {path.name for path in (tmp_path / "policy").iterdir()}
     assert names == {"policy.json", "weights.safetensors", "metrics.csv", "README.md"}
-    assert "| balanced accuracy |" in (tmp_path / "policy" / "README.md").read_text()
+    page = (tmp_path / "policy" / "README.md").read_text()
+    assert "| balanced accuracy |" in page
+    assert report.verdict.words in page
     with pytest.raises(UserError, match="exists already"):
         report.save(tmp_path / "policy")
 

@@ -323,12 +323,18 @@ def test_evaluate_and_compare(table, policy, folder, capsys):
     assert "another population" in text
     assert "give --training" not in text
     assert "24 episodes [95 % interval over 12 groups]" in text
+    assert "No verdict: the policy was trained on these decisions, or on some of them." in text
+    assert both["verdict"]["known"]
+    new = written(folder / "later.csv", rows(20, shift=3))
+    run("evaluate", policy, "--data", new)
+    assert "bc is better than the most frequent action" in capsys.readouterr().out
     out = folder / "compared.json"
     words = ("compare", "--data", table, *ROLES, *MORE, "--algorithms", "bc", "--folds", "2", "--updates", "5")
     found = answered(capsys, *words, "--out", out)
     assert found == json.loads(out.read_text())
     assert (found["episodes"], found["decisions"], found["folds"]) == (24, 96, 2)
-    assert "bc" in {row["method"] for row in found["compared"]}
+    assert {"bc", "logistic", "trees"} < {row["method"] for row in found["compared"]}
+    assert "with its 95 % interval over 12 groups" in found["verdict"]["words"]
 
 
 def test_evaluate_says_when_it_scores_the_wrong_decisions(table, policy, folder, sides, capsys):
@@ -336,14 +342,19 @@ def test_evaluate_says_when_it_scores_the_wrong_decisions(table, policy, folder,
     written(learned, [row for row in rows() if str(row[0]) in sides["training"]])
 
     def notes(data, *words):
-        return answered(capsys, "evaluate", policy, "--data", data, *words)["notes"]
+        found = answered(capsys, "evaluate", policy, "--data", data, *words)["notes"]
+        uneven = [note for note in found if "the methods beside it were not: log-loss" in note]
+        assert len(uneven) == ("--training" in words)  # logistic regression and trees are not calibrated
+        return [note for note in found if note not in uneven]
 
     assert notes(new) == []
     assert notes(new, "--training", learned) == []
     assert notes(learned)[0].startswith("the policy was trained on these decisions")
     assert notes(table)[0].startswith("the policy was trained on a part of these decisions")
     count = len(sides["training"])
-    assert notes(new, "--training", table) == [f"the baselines learned from 24 episodes, the policy from {count}"]
+    assert notes(new, "--training", table) == [
+        f"the methods beside the policy learned from 24 episodes, the policy from {count}"
+    ]
     assert any(
         note.startswith("24 of 24 episodes that are scored are in") for note in notes(table, "--training", table)
     )
@@ -376,12 +387,12 @@ def test_bc_is_calibrated_as_the_method_beside_it(table, folder, capsys, monkeyp
     run(*words, "--out", folder / "calibrated")
     assert seen["bc"][0] == seen["edm"][0]
     assert seen["bc"][1] != 1
-    assert "; bc's too" in capsys.readouterr().out
+    assert "; likewise for the methods beside it that learn" in capsys.readouterr().out
     new = written(folder / "newer.csv", rows(6, shift=1))
     notes = answered(capsys, "evaluate", folder / "calibrated", "--data", new, "--training", table)["notes"]
     count = Policy.load(folder / "calibrated").provenance["data"]["trajectories"]
-    assert notes[0] == f"bc and the baselines learned from 24 episodes, the policy from {count}"
-    assert "those of bc were not" in notes[1]
+    assert notes[0] == f"the methods beside the policy learned from 24 episodes, the policy from {count}"
+    assert "those of the methods beside it were not" in notes[1]
 
 
 def test_one_group_has_no_interval_and_it_is_said(table, policy, folder, capsys):

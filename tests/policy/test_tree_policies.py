@@ -19,6 +19,7 @@ from sbil.policy import DESCRIPTION, WEIGHTS, Policy
 from sbil.policy.card import card
 from sbil.policy.folder import sealed
 from sbil.policy.onnx import as_bytes
+from sbil.policy.policy import FEW_ROWS
 
 DATA = probes.demonstrations(lengths=(40, 50, 60, 30))
 DATA = Demonstrations(DATA.trajectories, DATA.action_names, ("a", "b", "c"))
@@ -42,6 +43,11 @@ def test_the_folder_brings_the_same_policy_back(policy, folder):
     np.testing.assert_array_equal(loaded.percentile(STATES), policy.percentile(STATES))
     assert (loaded.temperature, loaded.spec) == (1.7, policy.spec)
     assert all(path.suffix in (".json", ".safetensors") for path in folder.iterdir())
+
+
+def test_few_rows_and_many_give_the_same_bits(policy):
+    many = np.tile(STATES, (FEW_ROWS // len(STATES) + 1, 1))
+    np.testing.assert_array_equal(policy.logits(many)[: len(STATES)], policy.logits(STATES))
 
 
 def test_the_card_says_what_it_is(policy):

@@ -119,11 +119,16 @@ def as_many(name: str, preset: str, updates: int | None) -> int | None:
     return updates if ALGORITHMS[name].budget(preset) == ALGORITHMS["bc"].budget("default") else None
 
 
+def installed(name: str) -> bool:
+    """Whether what an algorithm needs beyond a plain install is there."""
+    return not get(name).extra or find_spec(get(name).extra) is not None
+
+
 def require(name: str, dataset: Dataset) -> None:
     """Refuse data that the algorithm called `name` cannot use, for any of the dataset's runs."""
     entry = get(name)
     needs = entry.needs
-    if entry.extra and find_spec(entry.extra) is None:
+    if not installed(name):
         raise UserError(f"{name} needs {entry.extra}; install it with: pip install 'sbil[{entry.extra}]'")
     pool, rows = dataset.pool, dataset.labelled
     mask = np.arange(rows.indices.shape[-1]) < np.asarray(rows.size)[..., None]
@@ -171,6 +176,7 @@ __all__ = [
     "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig", "EDMMetropolisConfig",
     "EDMRobustConfig", "Entry", "LogisticConfig", "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig",
     "TreesConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm",
-    "edm_exact", "edm_metropolis", "edm_robust", "get", "logistic", "majority", "one_hot", "parse_words", "plain",
-    "random", "rcal", "require", "settings_of", "trees", "tril", "updates_for", "value_dice", "value_dice_exact",
+    "edm_exact", "edm_metropolis", "edm_robust", "get", "installed", "logistic", "majority", "one_hot", "parse_words",
+    "plain", "random", "rcal", "require", "settings_of", "trees", "tril", "updates_for", "value_dice",
+    "value_dice_exact",
 ]  # fmt: skip

@@ -98,11 +98,14 @@ def _on_host(learn: Any, shapes: Any, dataset: Dataset, settings: dict[str, Any]
     }
 
     def called(given: Host) -> Any:
+        from threadpoolctl import threadpool_limits
+
         host = {name: np.asarray(value) for name, value in given.items()}
         size = int(host.pop("size"))
         own = {name: value[:size] if value.ndim else value for name, value in host.items()}
         if np.isfinite(own["observation"]).all():
-            return learn(own)
+            with threadpool_limits(limits=1 if size < MANY else None, user_api="openmp"):
+                return learn(own)
         return jax.tree.map(lambda one: np.full(one.shape, np.nan if one.dtype == np.float32 else 0, one.dtype), shapes)
 
     return jax.pure_callback(called, shapes, asked, vmap_method="sequential")
@@ -149,7 +152,6 @@ def fit_trees(actions: int, sizes: Sizes, own: Host) -> tuple[Nodes, np.ndarray]
 
 def _boosted(rows: np.ndarray, action: np.ndarray, sizes: Sizes, own: Host) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
-    from threadpoolctl import threadpool_limits
 
     model = HistGradientBoostingClassifier(
         learning_rate=float(own["shrinkage"]),
@@ -160,8 +162,7 @@ def _boosted(rows: np.ndarray, action: np.ndarray, sizes: Sizes, own: Host) -> A
         early_stopping=False,
         random_state=0,  # very many rows are thinned to find thresholds
     )
-    with threadpool_limits(limits=1 if len(rows) < MANY else None, user_api="openmp"):
-        return model.fit(rows, action)
+    return model.fit(rows, action)
 
 
 def _rounds(sizes: Sizes, own: Host) -> int:

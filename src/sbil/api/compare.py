@@ -13,10 +13,11 @@ from sbil.errors import UserError, flag, whole
 from sbil.evaluation.crossvalidation import cross_validate
 from sbil.evaluation.decided import Decided, resampled
 from sbil.evaluation.matching import MethodScores, scores_of_methods
+from sbil.evaluation.verdict import Verdict
 from sbil.files import as_path, write_text
 from sbil.fitting import demonstrations_of
 from sbil.policy.outputs import must_be_free
-from sbil.portfolio import require_known
+from sbil.portfolio import classifiers_beside, require_known
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +25,14 @@ class Comparison:
     """Algorithms and baselines on the same decisions, each judged while its episode was held out.
 
     decided: what each method says of every decision, for `sbil.evaluation.matching.differences`.
+    verdict: whether the method with the smallest log-loss is better or worse than the others.
     """
 
     data: Demonstrations
     folds: int
     decided: Mapping[str, Decided]
     compared: tuple[MethodScores, ...]
+    verdict: Verdict
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -38,6 +41,7 @@ class Comparison:
             "folds": self.folds,
             "resampled": resampled(self.data),
             "compared": [row.as_json() for row in self.compared],
+            "verdict": self.verdict.as_json(),
         }
 
 
@@ -55,6 +59,8 @@ def compare(
     watch: Watch | None = None,
 ) -> Comparison:
     """Cross-validate algorithms by episode, beside BC, the most frequent and the previous action.
+
+    For tables, logistic regression and trees are compared too, if scikit-learn is installed.
 
         for row in sbil.compare(data, ["edm", "rcal"], folds=5).compared:
             print(row.method, row.metrics["accuracy"])
@@ -83,8 +89,10 @@ def compare(
     updates = None if updates is None else whole("updates", updates, 1)
     demonstrations = demonstrations_of(data, columns)
     how: dict[str, Any] = {"settings": settings, "updates": updates, "watch": watch}
-    found = cross_validate(algorithms, demonstrations, folds=folds, seed=seed, **how)
-    comparison = Comparison(demonstrations, folds, found, scores_of_methods(found))
+    learners = dict.fromkeys([*algorithms, *classifiers_beside(demonstrations)])
+    found = cross_validate([*learners], demonstrations, folds=folds, seed=seed, **how)
+    verdict = Verdict.of_best(found, demonstrations.unit)
+    comparison = Comparison(demonstrations, folds, found, scores_of_methods(found), verdict)
     if out is not None:
         write_text(out, json.dumps(comparison.as_json(), indent=2) + "\n")
     return comparison

@@ -22,9 +22,11 @@ from sbil.evaluation.familiarity import Familiarity, familiarity
 from sbil.evaluation.imagined import Imagined, imagined_or_why
 from sbil.evaluation.live import Policies, call, play
 from sbil.evaluation.matching import Agreement, MethodScores, confusion, per_action, scores_of_methods
+from sbil.evaluation.verdict import Verdict
 from sbil.fitting import demonstrations_of, fingerprint, twins
 from sbil.keys import named
 from sbil.policy import Policy
+from sbil.portfolio import classifiers_beside
 from sbil.statistics import bootstrap
 from sbil.text import counted
 from sbil.training import stack
@@ -71,7 +73,9 @@ class LiveReturns:
 class MatchedDecisions:
     """How well a policy matches recorded decisions.
 
-    compared: every metric with its interval, one row per method: the baselines, BC and the policy.
+    compared: every metric with its interval, one row per method: the baselines, BC, for tables logistic regression and
+        trees, and the policy.
+    verdict: whether the policy is better or worse than the other methods.
     notes: reasons why the scores may say less than they seem to.
     familiarity: whether the policy knows which states are new to it; None for images.
     outside: [decisions, columns] which numbers lie outside their range in training; None if the ranges are not known.
@@ -90,6 +94,7 @@ class MatchedDecisions:
     alarm: Alarm | None
     imagined: Imagined | None
     not_imagined: str
+    verdict: Verdict
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values; what is not a number is None."""
@@ -97,6 +102,7 @@ class MatchedDecisions:
         return {
             **self.agreement._asdict(),
             "compared": [row.as_json() for row in self.compared],
+            "verdict": self.verdict.as_json(),
             "notes": list(self.notes),
             "resampled": resampled(self.data),
             "familiarity": self.familiarity.as_json() if self.familiarity else None,
@@ -230,8 +236,8 @@ def evaluate_decisions(
 
     data: Demonstrations, a path or a data frame; tables are read with the columns that the policy was trained on,
         which `columns` may change. Of these, `exclude` concerns `training` and `only` concerns `data`.
-    training: what the policy was trained on. It adds BC, the previous action and the distance to the nearest training
-        states to the comparison.
+    training: what the policy was trained on. It adds BC, the previous action, for tables logistic regression and trees,
+        and the distance to the nearest training states to the comparison.
     another: a table of another population: measure how well its states are distinguished from those of `data`.
     imagine: learn from `data` what follows a decision, and let the policy act in that model. It takes seconds.
     """
@@ -242,21 +248,22 @@ def evaluate_decisions(
     held_out = as_trained_on(policy, data, {**columns, "exclude": ()})
     known = None if training is None else as_trained_on(policy, training, {**columns, "only": ()})
     others = None if another is None else read_observations(another, policy.schema).observations  # type: ignore[arg-type]
-    found = decided_by_methods(policy, held_out, known)
-    made = found[algorithm_of(policy)]
+    found, name = decided_by_methods(policy, held_out, known), algorithm_of(policy)
+    learned = bool(_notes_on_held_out(held_out, policy.provenance.get("data", {})))
     images = len(policy.spec.observation_shape) > 1
     going = imagined_or_why(policy, held_out) if imagine else NOT_ASKED
     return MatchedDecisions(
         data=held_out,
-        decided=made,
-        agreement=Agreement.of(made),
+        decided=found[name],
+        agreement=Agreement.of(found[name]),
         compared=scores_of_methods(found),
         notes=tuple(notes(policy, held_out, known)),
         familiarity=None if images else familiarity(policy, held_out, known, others),
         outside=outside(policy, held_out),
-        alarm=alarm_of(policy, held_out, made.episodes),
+        alarm=alarm_of(policy, held_out, found[name].episodes),
         imagined=None if isinstance(going, str) else going,
         not_imagined=going if isinstance(going, str) else "",
+        verdict=Verdict.of(found, name, held_out.unit, known=learned),
     )
 
 
@@ -274,12 +281,12 @@ def notes(policy: Policy, held_out: Demonstrations, training: Demonstrations | N
     found = _notes_on_held_out(held_out, known)
     if training is None:
         return found
-    cloned = algorithm_of(policy) != "bc"
-    found += _notes_on_training(held_out, training, known, cloned)
-    if cloned and policy.temperature != 1:
+    learned = {"bc", *classifiers_beside(training)} - {algorithm_of(policy)}
+    found += _notes_on_training(held_out, training, known)
+    if learned and policy.temperature != 1:
         found.append(
-            "the policy's probabilities were calibrated and those of bc were not: log-loss, Brier score and ECE "
-            "are not compared on equal terms"
+            "the policy's probabilities were calibrated and those of the methods beside it were not: log-loss, Brier "
+            "score and ECE are not compared on equal terms"
         )
     return found
 
@@ -297,11 +304,9 @@ def _notes_on_held_out(held_out: Demonstrations, known: Mapping[str, Any]) -> li
     return []
 
 
-def _notes_on_training(
-    held_out: Demonstrations, training: Demonstrations, known: Mapping[str, Any], cloned: bool
-) -> list[str]:
+def _notes_on_training(held_out: Demonstrations, training: Demonstrations, known: Mapping[str, Any]) -> list[str]:
     """Whether what the policy is compared with learned from other decisions than the policy."""
-    found, others, word = [], "bc and the baselines" if cloned else "the baselines", held_out.words[0]
+    found, others, word = [], "the methods beside the policy", held_out.words[0]
     if shared := twins(held_out, training):
         found.append(
             f"{shared:,} of {counted(len(held_out), word)} that are scored are in the training data too, with the same "

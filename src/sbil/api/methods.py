@@ -9,7 +9,7 @@ from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import Decided, decided, must_match
 from sbil.fitting import fit
 from sbil.policy import Policy
-from sbil.portfolio import AUTO
+from sbil.portfolio import AUTO, classifiers_beside
 
 
 def decided_by_methods(
@@ -17,26 +17,29 @@ def decided_by_methods(
 ) -> dict[str, Decided]:
     """Return what the baselines, BC and the policy predict for held-out decisions, by name; the policy comes last.
 
-    BC is trained here, on `training`, as the policy was. It is left out without training data, and if the policy is BC.
-    calibration: decisions to fit BC's temperature to, as the policy's was.
+    BC is trained here, on `training`, as the policy was, and for tables the classifiers are, too. They are left out
+    without training data, and so is what the policy itself is.
+    calibration: decisions to fit their temperatures to, as the policy's was.
     """
     must_match(policy, held_out)
     if training:
         must_match(policy, training)
     found, name = decided_by_baselines(policy, held_out, training), algorithm_of(policy)
-    if training and name != "bc":
-        cloned = behavioural_clone(policy, training)
-        found["bc"] = decided(calibrated(cloned, calibration) if calibration else cloned, held_out)
+    for other in ("bc", *classifiers_beside(training)) if training else ():
+        if training and other != name:
+            made = trained_beside(policy, other, training)
+            found[other] = decided(calibrated(made, calibration) if calibration else made, held_out)
     found[name] = decided(policy, held_out)
     return found
 
 
-def behavioural_clone(policy: Policy, training: Demonstrations) -> Policy:
-    """BC with the seed, the thinning, the standardisation and, if they are comparable, the updates of a policy."""
+def trained_beside(policy: Policy, algorithm: str, training: Demonstrations) -> Policy:
+    """BC or a classifier with the seed, the thinning, the standardisation and, if BC can, the updates of a policy."""
     made = policy.provenance
     same = {name: made[name] for name in ("seed", "thin", "thin_offset") if name in made}
     updates = as_many(trainer_of(policy), str(made.get("preset", "default")), made.get("updates"))
-    return fit("bc", training, updates=updates, standardise=policy.standardisation is not None, **same)
+    updates = updates if algorithm == "bc" else None
+    return fit(algorithm, training, updates=updates, standardise=policy.standardisation is not None, **same)
 
 
 def algorithm_of(policy: Policy) -> str:

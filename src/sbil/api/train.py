@@ -22,6 +22,7 @@ from sbil.evaluation.imagined import imagined_or_why
 from sbil.evaluation.matching import Agreement, MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
 from sbil.evaluation.unfamiliar import with_measure
+from sbil.evaluation.verdict import Verdict
 from sbil.fitting import Diverged, Recipe, demonstrations_of, fingerprint, follow
 from sbil.policy import Policy
 from sbil.policy.card import card, disclosed_shares
@@ -36,7 +37,9 @@ class TrainingReport:
     """A trained policy, and how well it agrees with the decisions.
 
     scores: the agreement with the "training" decisions and, if any were held out, with the "held_out" ones.
-    compared: every metric on the held-out decisions, one row per method: the baselines, BC and the policy.
+    compared: every metric on the held-out decisions, one row per method: the baselines, BC, for tables logistic
+        regression and trees, and the policy.
+    verdict: whether the policy is better or worse than the other methods on the held-out decisions; None without them.
     """
 
     policy: Policy
@@ -45,6 +48,7 @@ class TrainingReport:
     trained: Trained
     training: Demonstrations
     held_out: Demonstrations | None
+    verdict: Verdict | None = None
     resumed_at: int = 0  # the update at which an interrupted training was taken up again
 
     @property
@@ -70,6 +74,7 @@ class TrainingReport:
             **({"selection": self.selection} if self.selection else {}),
             **({"temperature": self.policy.temperature} if self.calibrated else {}),
             **({"compared": [row.as_json() for row in self.compared]} if self.compared else {}),
+            **({"verdict": self.verdict.as_json()} if self.verdict else {}),
         }
 
     def save(self, folder: str | Path, overwrite: bool = False) -> None:
@@ -78,7 +83,8 @@ class TrainingReport:
             {"method": row.method} | {METRICS[name].heading: found.as_json() for name, found in row.metrics.items()}
             for row in self.compared
         ]
-        text = card(self.policy, rows, self._scores())
+        words = {"verdict": self.verdict.words} if self.verdict else {}
+        text = card(self.policy, rows, self._scores() | words)
         extra = {"metrics.csv": metrics_csv(self.trained), "README.md": text.encode()}
         self.policy.save(folder, overwrite, extra=extra)
 
@@ -202,8 +208,10 @@ def _report(policy: Policy, trained: Trained, everything: Demonstrations, split:
     if parts.held_out is None:
         return TrainingReport(policy, scores, (), trained, parts.training, None)
     found = decided_by_methods(policy, parts.held_out, parts.training, parts.calibration)
-    scores["held_out"] = Agreement.of(found[made["algorithm"]])
-    return TrainingReport(policy, scores, scores_of_methods(found), trained, parts.training, parts.held_out)
+    name = made["algorithm"]
+    scores["held_out"] = Agreement.of(found[name])
+    verdict = Verdict.of(found, name, parts.held_out.unit, on_training=scores["training"].log_loss)
+    return TrainingReport(policy, scores, scores_of_methods(found), trained, parts.training, parts.held_out, verdict)
 
 
 def with_facts(policy: Policy, parts: Parts, everything: Demonstrations, split: Split) -> Policy:

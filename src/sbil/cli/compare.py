@@ -21,7 +21,7 @@ class Command(ColumnOptions, Written):
     """The demonstrations: a table (CSV, Parquet, JSON lines, Excel, SQLite, DuckDB), a folder or a glob of tables, NPZ,
     or minari:NAME."""
     algorithms: str = "edm"
-    """Which algorithms, separated by commas; BC is always included."""
+    """Which algorithms, separated by commas; BC is always included, and for tables also logistic and trees."""
     folds: int = 5
     """Parts of the episodes (of the groups, with --group), each held out once."""
     updates: int | None = None
@@ -53,3 +53,4 @@ def run(command: Command) -> None:
     tell(data.observation_names, data.provenance)
     sizes = f"{counted(data.steps, 'decision')} of {counted(len(data), data.words[0])}"
     show_methods(found.compared, f"{sizes}, each held out once [{over(resampled(data))}]")
+    print(found.verdict.words)

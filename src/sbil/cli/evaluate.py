@@ -30,8 +30,8 @@ class Command(ColumnOptions, Printed):
     """Compare with the decisions in this table, NPZ file or minari:NAME. The columns are those that the policy was
     trained on."""
     training: str | None = None
-    """What the policy was trained on. It adds BC, the commonest and the previous action, and the distance to the
-    nearest training states to the comparison."""
+    """What the policy was trained on. It adds BC, the previous action, for tables logistic regression and trees, and
+    the distance to the nearest training states to the comparison."""
     another: str | None = None
     """A table of another population: how well are its states recognised as different?"""
     imagine: bool = False
@@ -88,6 +88,7 @@ def show(result: "MatchedDecisions", trained: bool) -> None:
     if result.alarm:
         print(result.alarm)
     print(result.imagined or result.not_imagined)
+    print(result.verdict.words)
     if not trained:
         print(
             "give --training TABLE to compare with BC, the previous action and the distance to the nearest training "

@@ -108,12 +108,14 @@ def show(command: Command, report: "TrainingReport") -> None:
     for name, score in report.scores.items():
         print(f"{name.replace('_', '-')} decisions: {agreement_in_words(score, 'step')}")
     if report.calibrated:
-        likewise = "; bc's too" if command.algorithm != "bc" else ""
+        likewise = "; likewise for the methods beside it that learn"
         print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out{likewise}")
     if report.held_out:
         intervals = over(resampled(report.held_out))
         episodes = counted(len(report.held_out), "episode")
         show_methods(report.compared, f"Held-out decisions of {episodes} [{intervals}]")
+    if report.verdict:
+        print(report.verdict.words)
     where = "--data later.csv" if policy.schema else "--env NAME, or --data held_out.npz"
     print(f"next: sbil evaluate {command.out} {where}; sbil show {command.out}")
 

@@ -40,7 +40,7 @@ def card(
 
     scores: one row per method on held-out decisions: {"method": name, heading: {"value", "low", "high"}, ...}.
     facts: the data behind the scores: {"held_out": {"episodes": count, "steps": count, "resampled": {"unit": what the
-        intervals are over, "count": how many of them}}}.
+        intervals are over, "count": how many of them}}, "verdict": sentences}.
     """
     held_out = (facts or {}).get("held_out", {})
     parts = [
@@ -54,6 +54,7 @@ def card(
         _settings(policy),
         "## How good it is",
         _scores(scores or (), held_out),
+        escaped((facts or {}).get("verdict", ""), LONGEST_SENTENCE),
         "## How sure it is",
         _certainty(policy),
         "## Intended use and limits",

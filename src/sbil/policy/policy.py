@@ -23,6 +23,7 @@ from sbil.trees import Trees
 
 IMAGES = 64  # seen at a time
 ROWS = 1 << 16  # likewise
+FEW_ROWS = 1 << 14  # trees decide on so many in NumPy
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +113,8 @@ class Policy:
         if self.standardisation:
             with np.errstate(over="ignore"):
                 rows = self.standardisation.apply(rows)
+        if isinstance(self.network, Trees) and len(rows) <= FEW_ROWS:
+            return self.network.in_numpy(rows)  # the same bits, and nothing is compiled
         # XLA rounds a single row differently from many. It goes in twice, so its bits do not depend on other rows.
         twice = np.repeat(rows, 2, axis=0) if len(rows) == 1 else rows
         logits = np.asarray(_forward(self.network, twice))[: len(rows)]
