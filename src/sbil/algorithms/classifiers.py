@@ -8,6 +8,8 @@ finds is kept as plain arrays. An action that was never taken has a share of abo
 """
 
 import warnings
+from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -98,17 +100,23 @@ def _on_host(learn: Any, shapes: Any, dataset: Dataset, settings: dict[str, Any]
     }
 
     def called(given: Host) -> Any:
-        from threadpoolctl import threadpool_limits
-
         host = {name: np.asarray(value) for name, value in given.items()}
         size = int(host.pop("size"))
         own = {name: value[:size] if value.ndim else value for name, value in host.items()}
         if np.isfinite(own["observation"]).all():
-            with threadpool_limits(limits=1 if size < MANY else None, user_api="openmp"):
+            with _few_threads(size):
                 return learn(own)
         return jax.tree.map(lambda one: np.full(one.shape, np.nan if one.dtype == np.float32 else 0, one.dtype), shapes)
 
     return jax.pure_callback(called, shapes, asked, vmap_method="sequential")
+
+
+def _few_threads(rows: int) -> AbstractContextManager[Any]:
+    """Let scikit-learn use one thread for few rows: many threads would mostly wait for each other."""
+    import_module("sklearn.ensemble")  # only libraries that are loaded can be limited
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(limits=1 if rows < MANY else None, user_api="openmp")
 
 
 def fit_logistic(actions: int, own: Host) -> tuple[np.ndarray, np.ndarray]:
