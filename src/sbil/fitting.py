@@ -81,7 +81,7 @@ class Recipe:
         given: Any = self.algorithm
         if not isinstance(given, str):
             kind = type(given).__name__
-            raise UserError(f'the algorithm comes first and is a name, such as "bc"; the data follow it. Got {kind}.')
+            raise UserError(f'unknown algorithm; it comes first and is a name, such as "bc". Got {kind}.')
         require_known(self.algorithm)
         if self.algorithm == AUTO:
             given = [f"the setting '{name}'" for name in self.settings]

@@ -623,7 +623,7 @@ def test_tables_of_other_packages_are_read():
 
 def test_arguments_that_are_mixed_up():
     frame = pl.DataFrame({"x": [1.5, 2.5], "treat": ["a", "b"]})
-    with pytest.raises(UserError, match=r"the algorithm comes first and is a name, .* Got DataFrame"):
+    with pytest.raises(UserError, match=r"unknown algorithm; it comes first and is a name, .* Got DataFrame"):
         sbil.fit(frame, "bc")
     with pytest.raises(UserError, match=r"keywords of their own here, as in read\(table, action='treatment'\)"):
         read(frame, columns={"action": "treat"})

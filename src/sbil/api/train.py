@@ -138,7 +138,8 @@ def train(
     watch: called with the share of the work that is done, and a few words.
     """
     split = Split(trajectories, held_out, calibrate, draw_seed)
-    inputs = (data, *map((columns or {}).get, FILES))
+    given = columns if isinstance(columns, Mapping) else {}  # reading refuses what is no mapping
+    inputs = (data, *map(given.get, FILES))
     if out is not None:
         out = files.as_path("out", out)
         folder_must_be_free(out, flag("overwrite", overwrite), inputs)
