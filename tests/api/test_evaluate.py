@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from inspect import Parameter, signature
+from typing import get_overloads
 
 import numpy as np
 import polars as pl
@@ -11,7 +13,7 @@ from stay_tables import COLUMNS, stays
 import fuzz
 import sbil
 from sbil import demonstrators, environments
-from sbil.api.evaluate import LiveReturns, MatchedDecisions, is_environment
+from sbil.api.evaluate import LiveReturns, MatchedDecisions, evaluate_decisions, evaluate_live, is_environment
 from sbil.demonstrations import reader_process
 from sbil.errors import UserError
 from sbil.portfolio import CLASSIFIERS
@@ -97,6 +99,19 @@ def test_wrong_arguments_of_evaluate_are_named(wrong, words):
     with pytest.raises(UserError) as refused:
         sbil.evaluate(**{"policy": expert, "on": "CartPole-v1"} | wrong)
     assert words in str(refused.value)
+
+
+def keywords(function):
+    """The keywords of a function, with their types and defaults."""
+    given = signature(function).parameters.values()
+    return {each.name: each for each in given if each.kind is Parameter.KEYWORD_ONLY}
+
+
+def test_evaluate_shows_the_keywords_of_the_functions_that_it_calls():
+    live, matched = keywords(evaluate_live), keywords(evaluate_decisions)
+    shown = [keywords(one) for one in get_overloads(sbil.evaluate)]
+    assert shown == [live, live | matched, matched, live | matched]
+    assert all(f"\n    {name}: " in sbil.evaluate.__doc__ for name in live | matched)
 
 
 def test_where_a_policy_would_go(policy, data):

@@ -12,6 +12,7 @@ import numpy as np
 
 from sbil import environments
 from sbil.api.methods import algorithm_of, decided_by_methods
+from sbil.api.notes import notes, notes_on_held_out
 from sbil.demonstrations import Demonstrations, read_observations
 from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError, flag, unknown, whole
@@ -23,10 +24,9 @@ from sbil.evaluation.imagined import Imagined, imagined_or_why
 from sbil.evaluation.live import Policies, call, play
 from sbil.evaluation.matching import Agreement, MethodScores, confusion, per_action, scores_of_methods
 from sbil.evaluation.verdict import Verdict
-from sbil.fitting import demonstrations_of, fingerprint, twins
+from sbil.fitting import demonstrations_of
 from sbil.keys import named
 from sbil.policy import Policy
-from sbil.portfolio import classifiers_beside
 from sbil.statistics import bootstrap
 from sbil.text import counted
 from sbil.training import stack
@@ -122,14 +122,54 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 Given = Policy | str | Path  # a policy, or the path of its folder
 
 
+Several = Mapping[str, Given] | Sequence[Given]
+
+
 @overload
-def evaluate(policy: Given, on: JaxEnvironment | HostEnvironment, **how: Any) -> LiveReturns: ...
+def evaluate(
+    policy: Given,
+    on: JaxEnvironment | HostEnvironment,
+    *,
+    episodes: int = 300,
+    seed: int = 0,
+    sampled: bool = False,
+) -> LiveReturns: ...
 @overload
-def evaluate(policy: Given, on: Demonstrations, **how: Any) -> MatchedDecisions: ...
+def evaluate(
+    policy: Given,
+    on: str,  # the name of an environment, or a path
+    *,
+    episodes: int = 300,
+    seed: int = 0,
+    sampled: bool = False,
+    columns: Mapping[str, Any] | None = None,
+    training: Any = None,
+    another: Any = None,
+    imagine: bool = False,
+) -> LiveReturns | MatchedDecisions: ...
 @overload
-def evaluate(policy: Given, on: Any, **how: Any) -> Any: ...
+def evaluate(
+    policy: Given,
+    on: Any,  # Demonstrations, a path or a data frame
+    *,
+    columns: Mapping[str, Any] | None = None,
+    training: Any = None,
+    another: Any = None,
+    imagine: bool = False,
+) -> MatchedDecisions: ...
 @overload
-def evaluate(policy: Mapping[str, Given] | Sequence[Given], on: Any, **how: Any) -> dict[str, Any]: ...
+def evaluate(
+    policy: Several,
+    on: Any,
+    *,
+    episodes: int = 300,
+    seed: int = 0,
+    sampled: bool = False,
+    columns: Mapping[str, Any] | None = None,
+    training: Any = None,
+    another: Any = None,
+    imagine: bool = False,
+) -> dict[str, Any]: ...
 def evaluate(policy: Any, on: Any, **how: Any) -> Any:
     """Score one policy or many: play them in an environment, or compare them with recorded decisions.
 
@@ -139,9 +179,24 @@ def evaluate(policy: Any, on: Any, **how: Any) -> Any:
 
     policy: a Policy, the path of its folder, or several policies: a list, or a dict by name. Several give a dict of
         results.
-    on: an environment, or its name, such as CartPole-v1: the result is `LiveReturns`; `evaluate_live` explains the
-        other arguments. Or Demonstrations, a path or a data frame: the result is `MatchedDecisions`; see
-        `evaluate_decisions`.
+    on: an environment, or its name, such as CartPole-v1: the result is `LiveReturns`. Or Demonstrations, a path or a
+        data frame: the result is `MatchedDecisions`. A keyword that has no effect is refused.
+
+    With an environment:
+
+    episodes: how many whole episodes are played (300).
+    seed: the seed of the episodes (0).
+    sampled: draw actions from the policy; otherwise the most probable action is taken.
+
+    With recorded decisions:
+
+    columns: what the columns of the table mean, where it differs from the training of the policy. Its `exclude`
+        concerns `training`, and its `only` concerns the recorded decisions.
+    training: what the policy was trained on. It adds BC, the previous action, for tables logistic regression and trees,
+        and the distance to the nearest training states to the comparison.
+    another: a table of another population: measure how well its states are distinguished from the recorded ones.
+    imagine: learn from the recorded decisions what follows a decision, and let the policy act in that model. It takes
+        seconds.
     """
     _must_concern(on, how)
     if isinstance(policy, Mapping | Sequence) and not policy:
@@ -249,7 +304,7 @@ def evaluate_decisions(
     known = None if training is None else as_trained_on(policy, training, {**columns, "only": ()})
     others = None if another is None else read_observations(another, policy.schema).observations  # type: ignore[arg-type]
     found, name = decided_by_methods(policy, held_out, known), algorithm_of(policy)
-    learned = bool(_notes_on_held_out(held_out, policy.provenance.get("data", {})))
+    learned = bool(notes_on_held_out(held_out, policy.provenance.get("data", {})))
     images = len(policy.spec.observation_shape) > 1
     going = imagined_or_why(policy, held_out) if imagine else NOT_ASKED
     return MatchedDecisions(
@@ -273,48 +328,3 @@ def as_trained_on(policy: Policy, data: Any, columns: Mapping[str, Any] | None =
         return data
     given = {name: value for name, value in (columns or {}).items() if value not in (None, ())}
     return demonstrations_of(data, {"schema": policy.schema, **given})
-
-
-def notes(policy: Policy, held_out: Demonstrations, training: Demonstrations | None) -> list[str]:
-    """Reasons why scores may say less than they seem to."""
-    known = policy.provenance.get("data", {})
-    found = _notes_on_held_out(held_out, known)
-    if training is None:
-        return found
-    learned = {"bc", *classifiers_beside(training)} - {algorithm_of(policy)}
-    found += _notes_on_training(held_out, training, known)
-    if learned and policy.temperature != 1:
-        found.append(
-            "the policy's probabilities were calibrated and those of the methods beside it were not: log-loss, Brier "
-            "score and ECE are not compared on equal terms"
-        )
-    return found
-
-
-def _notes_on_held_out(held_out: Demonstrations, known: Mapping[str, Any]) -> list[str]:
-    """Whether the decisions that are scored were learned from."""
-    scored = fingerprint(held_out)
-    if scored == known.get("sha256"):
-        return ["the policy was trained on these decisions: the scores say nothing about new ones"]
-    if scored == known.get("sha256_of_held_out"):
-        return []
-    file = held_out.provenance.get("sha256")  # the same bytes, whatever was left out of either table
-    if scored == known.get("sha256_of_all") or (file and file == known.get("provenance", {}).get("sha256")):
-        return ["the policy was trained on a part of these decisions: the scores are too good for new ones"]
-    return []
-
-
-def _notes_on_training(held_out: Demonstrations, training: Demonstrations, known: Mapping[str, Any]) -> list[str]:
-    """Whether what the policy is compared with learned from other decisions than the policy."""
-    found, others, word = [], "the methods beside the policy", held_out.words[0]
-    if shared := twins(held_out, training):
-        found.append(
-            f"{shared:,} of {counted(len(held_out), word)} that are scored are in the training data too, with the same "
-            f"values: {others} know them, and so do the nearest training states"
-        )
-    if "sha256" not in known or fingerprint(training) == known["sha256"]:
-        return found
-    if len(training) == known.get("trajectories"):
-        return [*found, "the training data are not what the policy was trained on (their hash differs)"]
-    count = counted(len(training), word)
-    return [*found, f"{others} learned from {count}, the policy from {known.get('trajectories')}"]
