@@ -11,7 +11,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.demonstrations.roles import FILES
 from sbil.errors import UserError, flag, whole
 from sbil.evaluation.crossvalidation import cross_validate
-from sbil.evaluation.decided import Decided, resampled
+from sbil.evaluation.decided import Decided, unit_of_intervals
 from sbil.evaluation.matching import MethodScores, scores_of_methods
 from sbil.evaluation.verdict import Verdict
 from sbil.files import as_path, write_text
@@ -39,7 +39,7 @@ class Comparison:
             "episodes": len(self.data),
             "decisions": self.data.steps,
             "folds": self.folds,
-            "resampled": resampled(self.data),
+            "resampled": unit_of_intervals(self.data),
             "compared": [row.as_json() for row in self.compared],
             "verdict": self.verdict.as_json(),
         }

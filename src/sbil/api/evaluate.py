@@ -18,7 +18,7 @@ from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError, flag, unknown, whole
 from sbil.evaluation.alarm import Alarm, alarm_of, outside
 from sbil.evaluation.calibration import reliability
-from sbil.evaluation.decided import Decided, resampled
+from sbil.evaluation.decided import Decided, unit_of_intervals
 from sbil.evaluation.familiarity import Familiarity, familiarity
 from sbil.evaluation.imagined import Imagined, imagined_or_why
 from sbil.evaluation.live import Policies, call, play
@@ -104,7 +104,7 @@ class MatchedDecisions:
             "compared": [row.as_json() for row in self.compared],
             "verdict": self.verdict.as_json(),
             "notes": list(self.notes),
-            "resampled": resampled(self.data),
+            "resampled": unit_of_intervals(self.data),
             "familiarity": self.familiarity.as_json() if self.familiarity else None,
             "alarm": self.alarm.as_json() if self.alarm else None,
             "imagined": self.imagined.as_json() if self.imagined else None,

@@ -17,7 +17,7 @@ from sbil.demonstrations import Demonstrations
 from sbil.demonstrations.roles import FILES
 from sbil.errors import UserError, flag
 from sbil.evaluation.calibration import calibrated
-from sbil.evaluation.decided import decided, resampled
+from sbil.evaluation.decided import decided, unit_of_intervals
 from sbil.evaluation.imagined import imagined_or_why
 from sbil.evaluation.matching import Agreement, MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
@@ -91,7 +91,7 @@ class TrainingReport:
     def _scores(self) -> dict[str, Any]:
         found: dict[str, Any] = {name: score._asdict() for name, score in self.scores.items()}
         if self.held_out:
-            found["held_out"] |= {"episodes": len(self.held_out), "resampled": resampled(self.held_out)}
+            found["held_out"] |= {"episodes": len(self.held_out), "resampled": unit_of_intervals(self.held_out)}
         return found
 
 

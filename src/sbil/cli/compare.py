@@ -38,7 +38,7 @@ def run(command: Command) -> None:
     from sbil.cli.progress import bar
     from sbil.cli.tables import show_methods
     from sbil.errors import UserError
-    from sbil.evaluation.decided import resampled
+    from sbil.evaluation.decided import unit_of_intervals
     from sbil.text import counted, over
 
     names = [name.strip() for name in command.algorithms.split(",") if name.strip()]
@@ -52,5 +52,5 @@ def run(command: Command) -> None:
     data = found.data
     tell(data.observation_names, data.provenance)
     sizes = f"{counted(data.steps, 'decision')} of {counted(len(data), data.words[0])}"
-    show_methods(found.compared, f"{sizes}, each held out once [{over(resampled(data))}]")
+    show_methods(found.compared, f"{sizes}, each held out once [{over(unit_of_intervals(data))}]")
     print(found.verdict.words)

@@ -72,7 +72,7 @@ def run(command: Command) -> None:
 def show(result: "MatchedDecisions", trained: bool) -> None:
     """The notes, the agreement in a line, and the tables; trained: whether the training data were given."""
     from sbil.cli import tables
-    from sbil.evaluation.decided import resampled
+    from sbil.evaluation.decided import unit_of_intervals
     from sbil.text import counted, over
 
     data = result.data
@@ -80,7 +80,7 @@ def show(result: "MatchedDecisions", trained: bool) -> None:
     for note in result.notes:
         print(f"note: {note}")
     print(tables.agreement_in_words(result.agreement, "recorded decision"))
-    intervals = over(resampled(data))
+    intervals = over(unit_of_intervals(data))
     tables.show_methods(result.compared, f"{counted(len(data), data.words[0])} [{intervals}]")
     tables.show_actions(result.decided, data.action_names)
     if result.familiarity:

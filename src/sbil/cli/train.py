@@ -95,7 +95,7 @@ def run(command: Command) -> None:
 def show(command: Command, report: "TrainingReport") -> None:
     """Say what was written, what was chosen and how well it agrees."""
     from sbil.cli.tables import agreement_in_words, show_methods
-    from sbil.evaluation.decided import resampled
+    from sbil.evaluation.decided import unit_of_intervals
     from sbil.text import counted, over
 
     policy, trained = report.policy, report.trained
@@ -111,7 +111,7 @@ def show(command: Command, report: "TrainingReport") -> None:
         likewise = "; likewise for the methods beside it that learn"
         print(f"temperature {policy.temperature:.3g}, fitted to the other half of what was held out{likewise}")
     if report.held_out:
-        intervals = over(resampled(report.held_out))
+        intervals = over(unit_of_intervals(report.held_out))
         episodes = counted(len(report.held_out), "episode")
         show_methods(report.compared, f"Held-out decisions of {episodes} [{intervals}]")
     if report.verdict:

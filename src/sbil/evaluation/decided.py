@@ -60,7 +60,7 @@ def units(demonstrations: Demonstrations, trajectories: np.ndarray) -> np.ndarra
     return trajectories if demonstrations.groups is None else demonstrations.groups[trajectories]
 
 
-def resampled(demonstrations: Demonstrations) -> dict[str, Any]:
+def unit_of_intervals(demonstrations: Demonstrations) -> dict[str, Any]:
     """What intervals are over: the unit that is resampled whole (an episode, or a group), and how many there are."""
     groups = demonstrations.groups
     return {"unit": demonstrations.unit, "count": len(demonstrations if groups is None else set(groups.tolist()))}
