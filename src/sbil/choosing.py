@@ -18,7 +18,7 @@ from jaxtyping import PRNGKeyArray
 
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Spec
-from sbil.dynamics.measures import SHORTEST, Measures, View, horizons_of, measure_many, views_of
+from sbil.dynamics.measures import SHORTEST, DrawView, Measures, horizons_of, measure_many, views_of
 from sbil.dynamics.model import Model, Trust, learn
 from sbil.dynamics.triples import triples_of
 from sbil.errors import UserError
@@ -40,7 +40,7 @@ class Judges(NamedTuple):
 
     models: Model
     trust: Trust
-    views: View
+    views: DrawView
     horizons: np.ndarray  # [R]
 
     @property

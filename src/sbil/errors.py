@@ -52,7 +52,7 @@ def share(name: str, value: Any) -> float:
 
 
 @contextmanager
-def named(path: object, damaged: str = "") -> Iterator[None]:
+def naming(path: object, damaged: str = "") -> Iterator[None]:
     """Begin the errors of a block with the path of what it reads.
 
     damaged: what errors of other kinds mean, "not a readable file"; without it, they are not mistakes of the user.

@@ -106,7 +106,7 @@ def test_many_rows_are_looked_at_in_parts(monkeypatch):
     whole = alarm(POLICY, new, np.full(500, 50.0))
     scores = GUARD.beyond(new)
     monkeypatch.setattr(module, "BLOCK", 7)
-    monkeypatch.setattr("sbil.policy.measures.BLOCK", 11)
+    monkeypatch.setattr("sbil.policy.guard_measures.BLOCK", 11)
     assert alarm(POLICY, new, np.full(500, 50.0)) == whole
     np.testing.assert_array_equal(GUARD.beyond(new), scores)
 

@@ -11,7 +11,7 @@ from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.evaluation.unfamiliar import CLEAN, Rates, area, best, faults, with_measure
 from sbil.fitting import training_guard
 from sbil.policy import Policy
-from sbil.policy.measures import FAULTS, NAMES
+from sbil.policy.guard_measures import FAULTS, NAMES
 
 NAMED = ("pulse", "oxygen", "glucose")
 
@@ -71,7 +71,7 @@ def test_a_measure_that_is_worse_than_chance_is_called_so():
     made = with_measure(policy(), DATA, LATER)
     record = made.guard.measure.record
     assert record["measures"]["probability"]["area"] < 0.5
-    assert "the largest probability" in (words := sbil.policy.measures.in_words(made.guard.measure))
+    assert "the largest probability" in (words := sbil.policy.guard_measures.in_words(made.guard.measure))
     assert "worse than chance" in words
 
 

@@ -14,7 +14,7 @@ from sbil.demonstrations import Column, Schema
 from sbil.errors import UserError
 from sbil.policy import Policy
 from sbil.policy.guard import FEW, LEVELS, Guard, learned
-from sbil.policy.measures import CENTRES, NAMES, Measure, fitted, in_words, quantiles_of
+from sbil.policy.guard_measures import CENTRES, NAMES, Measure, fitted, in_words, quantiles_of
 
 RNG = np.random.default_rng(7)
 

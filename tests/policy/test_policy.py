@@ -25,7 +25,7 @@ from sbil.networks import MLP, Dense
 from sbil.policy import DESCRIPTION, WEIGHTS, Policy, Standardisation
 from sbil.policy.folder import SEAL, sealed
 from sbil.policy.guard import learned
-from sbil.policy.measures import fitted
+from sbil.policy.guard_measures import fitted
 
 RNG = np.random.default_rng(0)
 OBSERVATIONS = RNG.normal(size=(50, 4)).astype(np.float32)

@@ -15,7 +15,7 @@ from sbil.errors import UserError, flag
 from sbil.evaluation.alarm import Alarm, alarm
 from sbil.files import as_path
 from sbil.policy import Policy
-from sbil.policy.measures import WORDS
+from sbil.policy.guard_measures import WORDS
 from sbil.policy.outputs import must_be_free
 
 # The columns that are added here.

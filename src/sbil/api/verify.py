@@ -14,7 +14,7 @@ from sbil.api.evaluate import as_trained_on
 from sbil.api.splitting import Parts, Split
 from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
-from sbil.errors import UserError, named
+from sbil.errors import UserError, naming
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import must_match, observed
 from sbil.evaluation.unfamiliar import with_measure
@@ -105,7 +105,7 @@ def _recipe(policy: Policy, name: str) -> Recipe:
     same = {name: made[name] for name in ("seed", "thin", "thin_offset")} | {"standardise": made["standardised"]}
     if made["algorithm"] == AUTO:
         return Recipe(AUTO, **_asked(made, name), **same)
-    with named(name):
+    with naming(name):
         config = restored(made["algorithm"], made["settings"])
         return Recipe(made["algorithm"], config=config, updates=made["updates"], **same)
 
@@ -132,7 +132,7 @@ def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> 
     everything = as_trained_on(_without_means(policy), data, columns)
     must_match(policy, everything)
     whole, part = fingerprint(everything), facts.get("sha256")
-    with named(name):
+    with naming(name):
         split = Split.recorded(facts)
     shown = data if isinstance(data, str | Path) else "this"
     if whole != facts.get("sha256_of_all", part):

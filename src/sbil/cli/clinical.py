@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from sbil.cli.options import Written, call
+from sbil.cli.options import Written, with_options
 
 EXAMPLES = (
     "sbil clinical mimic3 --source mimic-iii-1.4/ --actions 4 --out demos.parquet",
@@ -74,11 +74,11 @@ def run(command: Mimic3 | PhysioNet2012) -> None:
     cohort: Any
     if isinstance(command, Mimic3):
         with reading() as progress:
-            cohort = call(extraction.extract, command, progress=progress)
+            cohort = with_options(extraction.extract, command, progress=progress)
     else:
         with bar(1, "reading") as advance:
             told = {"progress": lambda stays: advance(0, f"{stays:,} stays")}
-            cohort = call(physionet2012.extract, command, sources=command.source, **told)
+            cohort = with_options(physionet2012.extract, command, sources=command.source, **told)
     if command.json:
         print(json.dumps(cohort.flow))
         return

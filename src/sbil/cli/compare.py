@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sbil.cli.columns import ColumnOptions, tell
-from sbil.cli.options import Written, call
+from sbil.cli.options import Written, with_options
 
 EXAMPLES = (
     "sbil compare --data stays.csv --episode stay --time hour --action treatment --algorithms edm,rcal",
@@ -45,7 +45,7 @@ def run(command: Command) -> None:
     if not names:
         raise UserError("--algorithms is empty; name algorithms that `sbil algorithms` lists, separated by commas.")
     with bar(1, f"{command.folds} folds") as advance:
-        found = call(compare, command, algorithms=names, watch=advance)
+        found = with_options(compare, command, algorithms=names, watch=advance)
     if command.json:
         print(json.dumps(found.as_json()))
         return

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from sbil.cli.columns import ColumnOptions
-from sbil.cli.options import Written, call
+from sbil.cli.options import Written, with_options
 
 EXAMPLES = (
     "sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz",
@@ -113,7 +113,9 @@ def hand_on(command: Export) -> None:
     from sbil.demonstrations import read
     from sbil.demonstrations.formats.minari import write_minari
 
-    path = call(write_minari, command, demonstrations=read(command.data, **command.columns()), name=command.minari)
+    path = with_options(
+        write_minari, command, demonstrations=read(command.data, **command.columns()), name=command.minari
+    )
     print(f"wrote {path}; its rewards are NaN, because none were recorded")
 
 
@@ -121,7 +123,7 @@ def collect(command: Collect) -> None:
     """Let the demonstrator play, and write what it saw and did."""
     from sbil.api.demonstrate import demonstrate
 
-    made = call(demonstrate, command, environment=command.env)
+    made = with_options(demonstrate, command, environment=command.env)
     if command.json:
         print(json.dumps({"file": str(command.out), **made.as_json()}))
         return

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from sbil.cli.columns import ColumnOptions, tell
-from sbil.cli.options import Folder, Printed, call, must_not_be_given
+from sbil.cli.options import Folder, Printed, must_not_be_given, with_options
 from sbil.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def run(command: Command) -> None:
 
     policy = Policy.load(command.policy)
     if command.env:
-        live = call(evaluate_live, command, policy=policy, environment=command.env)
+        live = with_options(evaluate_live, command, policy=policy, environment=command.env)
         print(json.dumps(live.as_json()) if command.json else live)
         return
-    result = call(evaluate_decisions, command, policy=policy)
+    result = with_options(evaluate_decisions, command, policy=policy)
     if command.json:
         print(json.dumps(result.as_json()))
     else:

@@ -31,7 +31,7 @@ class Written(Printed):
     """Replace what is there already."""
 
 
-def call(function: Callable[..., Result], command: Any, **more: Any) -> Result:
+def with_options(function: Callable[..., Result], command: Any, **more: Any) -> Result:
     """Call a library function with the options of a command that have the names of its keywords, and with more.
 
     An option that was not given (None) has the default of the library.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from sbil.cli.columns import tell_filled
-from sbil.cli.options import Folder, Written, call
+from sbil.cli.options import Folder, Written, with_options
 
 if TYPE_CHECKING:
     from sbil.api.predict import Decisions
@@ -38,7 +38,7 @@ def run(command: Command) -> None:
     """Read, decide, write, and count what is unfamiliar."""
     from sbil.api.predict import predict
 
-    made = call(predict, command, table=command.data)
+    made = with_options(predict, command, table=command.data)
     if command.json:
         print(json.dumps({"out": str(command.out), **made.as_json()}))
     else:
@@ -48,7 +48,7 @@ def run(command: Command) -> None:
 def show(command: Command, made: "Decisions") -> None:
     """Say what was written and how many states are unlike the training data."""
     from sbil.api.methods import trainer_of
-    from sbil.policy.measures import WORDS
+    from sbil.policy.guard_measures import WORDS
     from sbil.text import counted
 
     words = ", ".join(f"{name} {count}" for name, count in made.actions.items())

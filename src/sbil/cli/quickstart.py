@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from sbil.cli.options import Printed, call
+from sbil.cli.options import Printed, with_options
 
 EXAMPLES = ("sbil quickstart", "sbil quickstart --out /tmp/first --runs 20 --json")
 
@@ -37,7 +37,7 @@ def run(command: Command) -> None:
     from sbil.reports.rows import cell_rows
 
     watcher = Screen(command.out / "cells")
-    results = call(quickstart, command, watcher=watcher).played
+    results = with_options(quickstart, command, watcher=watcher).played
     if command.json:
         print(tables.json_text({"cells": cell_rows(results)}))
         return

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from sbil.cli.options import Printed, call
+from sbil.cli.options import Printed, with_options
 
 EXAMPLES = (
     "sbil report results/ --out report.html",
@@ -35,7 +35,7 @@ def run(command: Command) -> None:
     from sbil.reports.report import report
     from sbil.reports.tables import json_text
 
-    made = call(report, command)
+    made = with_options(report, command)
     if command.json:
         print(json_text(made.as_json()))
         return

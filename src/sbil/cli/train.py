@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from sbil.cli.columns import SHOWN, ColumnOptions, tell
-from sbil.cli.options import Written, call
+from sbil.cli.options import Written, with_options
 
 if TYPE_CHECKING:
     from sbil.api.train import TrainingReport
@@ -83,7 +83,7 @@ def run(command: Command) -> None:
         if command.set and command.algorithm == AUTO:
             raise chooses_itself(f"the setting '{command.set[0].partition('=')[0]}'")
         settings = parse_words(command.algorithm, command.set) if command.set else {}
-        report = call(train, command, standardise=STANDARDISE[command.standardise], watch=advance, **settings)
+        report = with_options(train, command, standardise=STANDARDISE[command.standardise], watch=advance, **settings)
     if report.resumed_at:
         print(f"resumed at update {report.resumed_at}", file=sys.stderr)
     if command.json:

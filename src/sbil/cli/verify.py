@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 
 from sbil.cli.columns import ColumnOptions
-from sbil.cli.options import Folder, Printed, call
+from sbil.cli.options import Folder, Printed, with_options
 
 EXAMPLES = ("sbil verify policy/ --data stays.csv", "sbil verify policy/ --data demos.npz --json")
 
@@ -30,7 +30,7 @@ def run(command: Command) -> None:
     from sbil.cli.progress import bar
 
     with bar(1, f"{command.policy} again") as advance:
-        found = call(verify, command, watch=advance)
+        found = with_options(verify, command, watch=advance)
     print(json.dumps(found.as_json(), allow_nan=False) if command.json else found)
     if not found.same:
         sys.exit(1)

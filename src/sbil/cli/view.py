@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from sbil.cli.columns import ColumnOptions
-from sbil.cli.options import Written, call
+from sbil.cli.options import Written, with_options
 
 EXAMPLES = (
     "sbil view demos.npz --out view.html",
@@ -43,7 +43,7 @@ def run(command: Command) -> None:
     from sbil.reports.episodes import PRIVACY
     from sbil.reports.view import view
 
-    made = call(view, command)
+    made = with_options(view, command)
     if command.json:
         print(json.dumps(made.as_json()))
         return

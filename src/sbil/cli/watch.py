@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sbil.cli.options import Folder, Written, call
+from sbil.cli.options import Folder, Written, with_options
 
 if TYPE_CHECKING:
     from sbil.rendering import Film
@@ -53,7 +53,7 @@ def run(command: Command) -> None:
     with bar(1, "film") as progress:
         policy, name = Policy.load(command.policy), command.policy.resolve().name
         who: dict[str, Any] = {"policy": policy, "environment": command.env, "name": name}
-        film = call(rendering.watch, command, **who, greedy=not command.sampled, progress=progress)
+        film = with_options(rendering.watch, command, **who, greedy=not command.sampled, progress=progress)
     files.write_bytes(command.out, film.content)
     if command.json:
         print(json.dumps({"file": str(command.out), **facts(film)}))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sbil.errors import UserError, named
+from sbil.errors import UserError, naming
 
 LARGEST_RECORD = 1 << 22  # bytes; real records have about ten thousand
 LARGEST_ARCHIVE = 1 << 30  # bytes unpacked; real archives have about fifty million
@@ -28,7 +28,7 @@ def digest(source: Path) -> str:
     paths = _among(source) if source.is_dir() else [source]
     found = []
     for path in paths:
-        with named(path), path.open("rb") as file:
+        with naming(path), path.open("rb") as file:
             found.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
     return hashlib.sha256(json.dumps(found).encode()).hexdigest() if source.is_dir() else found[0][1]
 
@@ -46,7 +46,7 @@ def _number(name: str) -> int | None:
 
 def _among(folder: Path) -> list[Path]:
     """The records in a folder."""
-    with named(folder):
+    with naming(folder):
         plain = [path for path in sorted(folder.iterdir()) if not path.is_symlink() and path.is_file()]
         return [path for path in plain if _number(path.name) is not None and path.stat().st_size <= LARGEST_RECORD]
 
@@ -55,7 +55,7 @@ def _in_folder(folder: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]
     paths = _among(folder)
     counts["files that are no records"] += sum(1 for _ in folder.iterdir()) - len(paths)
     for path in paths:
-        with named(path):
+        with naming(path):
             content = path.read_bytes()
         yield int(path.stem), content
 
@@ -72,7 +72,7 @@ class _Limited(gzip.GzipFile):
 
 def _in_archive(path: Path, counts: Counter[str]) -> Iterator[tuple[int, bytes]]:
     """Read one member after the other; skip links, devices and other names than those of records."""
-    with named(path):
+    with naming(path):
         try:
             with _Limited(path, "rb") as file, tarfile.open(fileobj=file, mode="r|") as archive:
                 for member in archive:

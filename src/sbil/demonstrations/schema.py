@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sbil.errors import UserError, named, unknown
+from sbil.errors import UserError, naming, unknown
 from sbil.files import json_object
 
 Kind = Literal["number", "category", "one-hot"]
@@ -145,7 +145,7 @@ class Schema:
     @classmethod
     def load(cls, path: str | Path) -> "Schema":
         """Read a schema file."""
-        with named(path):
+        with naming(path):
             return cls.from_json(json_object(Path(path).read_bytes(), "the schema", "the file", finite=False))
 
 

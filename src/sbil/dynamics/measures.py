@@ -25,7 +25,7 @@ LOST = 0.5  # of the variance of states: when a model has lost this much, imagin
 SHORTEST, LONGEST = 5, 100  # steps of imagined rollouts; with fewer the model is not trusted
 
 
-class View(NamedTuple):
+class DrawView(NamedTuple):
     """What a draw shows beside its model. States are plain."""
 
     starts: Float[Array, "starts inputs"]  # demonstrated states, any
@@ -69,13 +69,13 @@ def _horizon(lost: np.ndarray) -> int:
     return int(min(len(lost) * LOST / max(lost[-1], LOST / LONGEST), LONGEST)) if lost.size else 0
 
 
-def views_of(dataset: Dataset) -> View:
+def views_of(dataset: Dataset) -> DrawView:
     """Return what each of R draws shows, stacked."""
     steps = [np.asarray(indices)[:size] for indices, size in zip(*dataset.labelled, strict=True)]
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(_view(dataset, own) for own in steps))
 
 
-def _view(dataset: Dataset, steps: np.ndarray) -> View:
+def _view(dataset: Dataset, steps: np.ndarray) -> DrawView:
     pool = dataset.pool
     observations, row, trajectory = (np.asarray(leaf) for leaf in (pool.observations, pool.row, pool.trajectory))
     states = observations[row[steps]]
@@ -88,7 +88,7 @@ def _view(dataset: Dataset, steps: np.ndarray) -> View:
     own = np.unique(trajectory[steps])
     first = row[np.searchsorted(trajectory, own)]  # the pool is in the order of trajectories
     lengths = np.searchsorted(trajectory, own, side="right") - np.searchsorted(trajectory, own)
-    return View(
+    return DrawView(
         starts=jnp.asarray(states[random.integers(0, len(states), STARTS)]),
         firsts=jnp.asarray(observations[first[np.arange(FIRSTS) % len(first)]]),
         reference=jnp.asarray(reference),
@@ -101,7 +101,7 @@ def _view(dataset: Dataset, steps: np.ndarray) -> View:
 def measure(
     key: PRNGKeyArray,
     model: Model,
-    view: View,
+    view: DrawView,
     logits: Callable[[Array], Array],
     horizon: Int[Array, ""],
     longest: int,
@@ -146,7 +146,7 @@ def _visited(rollouts: Rollouts, counts: Array, reference: Reference) -> Array:
 def measure_many(
     keys: PRNGKeyArray,
     models: Model,
-    views: View,
+    views: DrawView,
     networks: Any,
     draws: np.ndarray,
     horizons: np.ndarray,
@@ -166,7 +166,7 @@ def measure_many(
 
 @lru_cache(maxsize=16)
 def _program(longest: int, greedy: bool, mesh: Mesh) -> Any:
-    def each(keys: Array, networks: Any, draws: Array, horizons: Array, shared: tuple[Model, View]) -> Measures:
+    def each(keys: Array, networks: Any, draws: Array, horizons: Array, shared: tuple[Model, DrawView]) -> Measures:
         def one(own: tuple[Array, Any, Array, Array]) -> Measures:
             key, network, draw, horizon = own
             model, view = jax.tree.map(lambda leaf: leaf[draw], shared)

@@ -35,7 +35,7 @@ WORDS = {
     "another": "the other table",
 }
 
-Measures = Mapping[str, np.ndarray]
+ByMeasure = Mapping[str, np.ndarray]
 
 
 class States(NamedTuple):
@@ -183,8 +183,8 @@ def shifted(observations: np.ndarray, kind: Kind, rng: np.random.Generator, stat
 
 
 def detection(
-    inside: Measures,
-    outside: Measures,
+    inside: ByMeasure,
+    outside: ByMeasure,
     episodes: np.ndarray,
     outside_episodes: np.ndarray | None = None,
     *,
@@ -216,7 +216,7 @@ def detection(
     return Detection(*_compared(names, areas(np.ones((1, count + others)))[:, 0], resampled, least))
 
 
-def coverage(decided: Decided, measures: Measures, *, resamples: int = 1000, seed: int = 0) -> Coverage:
+def coverage(decided: Decided, measures: ByMeasure, *, resamples: int = 1000, seed: int = 0) -> Coverage:
     """Return how often the kept decisions are matched, for each measure of familiarity.
 
     Decisions of equal familiarity are kept in equal parts, so the order of rows does not matter.

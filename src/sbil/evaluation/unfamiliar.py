@@ -17,7 +17,7 @@ from sbil.evaluation.areas import ranking
 from sbil.fitting import filled, some_states
 from sbil.policy import Policy
 from sbil.policy.guard import Guard, learned
-from sbil.policy.measures import NAMES, Measure, fitted, quantiles_of
+from sbil.policy.guard_measures import NAMES, Measure, fitted, quantiles_of
 
 CLEAN = 0.01  # of the real states are flagged, for every measure
 MOST_CLEAN, COST = 0.02, 5.0  # of them, and what each share beyond costs, in shares of the faulty states

@@ -13,7 +13,7 @@ import polars as pl
 
 from sbil import files
 from sbil.checkpoint import Checkpoint
-from sbil.errors import UserError, named
+from sbil.errors import UserError, naming
 from sbil.experiments.result import CELL_COLUMNS, RUN_COLUMNS, Result, results_in
 from sbil.experiments.task import Cell, Task
 
@@ -110,7 +110,7 @@ def unpacked(content: bytes) -> pl.DataFrame:
 
 def read(path: Path) -> Iterator[Result]:
     """The cells of a file."""
-    with named(path, DAMAGED):
+    with naming(path, DAMAGED):
         table = unpacked(path.read_bytes())
         missing = [name for name in (*CELL_COLUMNS, *RUN_COLUMNS) if name not in table.columns]
         if missing:

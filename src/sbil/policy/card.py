@@ -18,7 +18,7 @@ from sbil.demonstrations import Column
 from sbil.networks import ConvNet
 from sbil.policy.folder import DESCRIPTION, WEIGHTS
 from sbil.policy.guard import LEVELS, Guard
-from sbil.policy.measures import in_words
+from sbil.policy.guard_measures import in_words
 from sbil.policy.policy import Policy
 from sbil.text import counted, over
 from sbil.trees import Trees

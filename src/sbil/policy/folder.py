@@ -17,7 +17,7 @@ import safetensors.numpy
 from sbil import files
 from sbil.dataset import Standardisation
 from sbil.demonstrations import Schema
-from sbil.errors import UserError, named
+from sbil.errors import UserError, naming
 from sbil.policy import architecture, guard
 from sbil.policy.policy import Policy
 
@@ -101,7 +101,7 @@ def load(path: Path) -> Policy:
     """Read a policy folder; a damaged, foreign or newer one is a UserError that names it."""
     if not path.is_dir():
         raise UserError(f"{path}: there is no such policy folder.")
-    with named(path):
+    with naming(path):
         return _load(path)
 
 
@@ -128,7 +128,7 @@ def _load(path: Path) -> Policy:
     if description["guard"] is not None:
         shapes |= guard.shapes_of(description["guard"], len(description["observation_names"]))
     tensors = _weights(path / WEIGHTS, shapes, description["weights_sha256"])
-    with named(WEIGHTS):
+    with naming(WEIGHTS):
         network = architecture.built(described, tensors)
     standardisation = None
     if description["standardised"]:
@@ -154,7 +154,7 @@ def _schema(description: dict[str, Any]) -> Schema | None:
     """Return the schema; it must give exactly the names of the policy."""
     if description["schema"] is None:
         return None
-    with named(DESCRIPTION):
+    with naming(DESCRIPTION):
         schema = Schema.from_json(description["schema"])
     names = list(schema.observation_names), list(schema.actions)
     if names != (description["observation_names"], description["action_names"]):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sbil.errors import UserError
-from sbil.policy.measures import Measure, in_blocks, quantiles_of
+from sbil.policy.guard_measures import Measure, in_blocks, quantiles_of
 
 FEW = 10  # trajectories, or rows: an end of a range has at least so many beyond it before it is widened
 MANY = 40  # trajectories from which on FEW counts trajectories

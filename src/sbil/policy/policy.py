@@ -18,7 +18,7 @@ from sbil.files import as_path
 from sbil.networks import Acting, ConvNet, Dense, energy, in_float32
 from sbil.policy.frames import is_frame, rows_of
 from sbil.policy.guard import Guard
-from sbil.policy.measures import Measure
+from sbil.policy.guard_measures import Measure
 from sbil.trees import Trees
 
 IMAGES = 64  # seen at a time

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from sbil.errors import UserError, named
+from sbil.errors import UserError, naming
 
 LONGEST_HEADER = 1 << 16
 PIECE = 1 << 20  # bytes unpacked at once
@@ -105,7 +105,7 @@ def _checked(name: str, paths: list[Path], columns: tuple[str, ...]) -> SourceFi
 def _header(path: Path) -> tuple[str, ...]:
     """The names in the first line."""
     open_it = gzip.open if path.name.lower().endswith(".gz") else open
-    with named(path, "copy it again"), open_it(path, "rb") as file:
+    with naming(path, "copy it again"), open_it(path, "rb") as file:
         line = file.readline(LONGEST_HEADER)
     try:
         text = line.decode("utf-8-sig")

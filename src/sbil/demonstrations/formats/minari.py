@@ -25,7 +25,7 @@ from sbil import files
 from sbil.demonstrations.description import as_text, describe, described
 from sbil.demonstrations.formats import Format
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
-from sbil.errors import UserError, named
+from sbil.errors import UserError, naming
 
 METADATA = "metadata.json"
 EPISODES = "main_data.hdf5"
@@ -41,7 +41,7 @@ MOST_ACTIONS = 10_000
 def read_minari(name: str | Path) -> Demonstrations:
     """Read a dataset on this machine, by its folder or by its name in the folder of Minari."""
     data = _data(name)
-    with named(name, "not a readable Minari dataset"):
+    with naming(name, "not a readable Minari dataset"):
         return _read(data)
 
 

@@ -23,7 +23,7 @@ from sbil import files
 from sbil.demonstrations.description import as_text, describe, described
 from sbil.demonstrations.formats import Format
 from sbil.demonstrations.trajectory import Demonstrations, Trajectory
-from sbil.errors import UserError, named
+from sbil.errors import UserError, naming
 
 MARK = "sbil-demonstrations"
 VERSION = 1
@@ -90,7 +90,7 @@ def load(path: Path) -> Demonstrations:
         raise UserError(f"{path}: there is no such file.")
     if path.is_dir():
         raise UserError(f"{path} is a folder; name the NPZ file of the demonstrations.")
-    with named(path, "not a readable file of demonstrations"):
+    with naming(path, "not a readable file of demonstrations"):
         with zipfile.ZipFile(path) as archive:
             arrays = _arrays(archive, path.stat().st_size)
         return _assemble(arrays) if "header" in arrays else _plain(arrays, path.name)

@@ -21,7 +21,7 @@ from sbil import environments
 from sbil.demonstrators.sb3 import pickles
 from sbil.demonstrators.sb3.arrays import LARGEST, Archive, numpy_array, tensors
 from sbil.demonstrators.sb3.pickles import Made, Name
-from sbil.errors import UserError, named
+from sbil.errors import UserError, naming
 from sbil.networks import MLP, Dense
 from sbil.policy import Policy, Standardisation
 
@@ -64,13 +64,13 @@ def import_agent(
     The logits of a DQN are its action values. Its greedy policy is the agent; draws from their softmax are not.
     """
     content = _content(Path(path))
-    with named(path, DAMAGED):
+    with naming(path, DAMAGED):
         network, algorithm = _agent(content)
     inputs, actions = len(network.layers[0].weight), len(network.output.bias)
     standardisation, provenance = None, {}
     if vecnormalize is not None:
         statistics = _content(Path(vecnormalize))
-        with named(vecnormalize, DAMAGED):
+        with naming(vecnormalize, DAMAGED):
             standardisation, clip = _standardisation(statistics, inputs)
         provenance = {
             "vecnormalize": Path(vecnormalize).name,
@@ -106,7 +106,7 @@ def import_agent(
 def _content(path: Path) -> bytes:
     if not path.is_file():
         raise UserError(f"{path}: there is no such file.")
-    with named(path):
+    with naming(path):
         if path.stat().st_size > LARGEST:
             raise UserError(f"larger than {LARGEST >> 20} MiB; refused.")
         return path.read_bytes()
