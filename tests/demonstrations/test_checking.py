@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from tables import ROLES, in_process
 
-from sbil.demonstrations import Column, EpisodeFacts, Schema, check, read, reader_process, save, survey
+from sbil.demonstrations import Column, EpisodeFacts, Schema, check, counting, read, reader_process, save
 
 
 @pytest.fixture(autouse=True)
@@ -362,7 +362,7 @@ def test_rows_that_are_copies():
 
 
 def test_copies_among_too_many_rows_are_not_counted(monkeypatch):
-    monkeypatch.setattr(survey, "MOST_ROWS", 100)
+    monkeypatch.setattr(counting, "MOST_ROWS", 100)
     found = check(wards().select("pulse", "treat"), action="treat")
     assert "the table: too many rows to look for copies among them" in said(found, "note")
 

@@ -22,7 +22,9 @@ def write(folder, content):
 
 
 def test_the_process_imports_no_jax():
-    parts = ", ".join(f"sbil.demonstrations.{name}" for name in ("reader_process", "rows", "survey", "formats.parquet"))
+    parts = ", ".join(
+        f"sbil.demonstrations.{name}" for name in ("reader_process", "rows", "counting", "formats.parquet")
+    )
     code = f"import sys, {parts}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 

@@ -1,8 +1,8 @@
-"""Columns that give the action away, for `check`: one function per rule.
+"""Columns that give the action or the outcome away, for `check`: one function per rule.
 
 Such a column was written with the decision or after it, so a policy that observes it learns nothing else. Every rule
-looks at one column alone, in a sample of the table. A new rule is a function here, its name in the list at the end, and
-a test.
+looks at one column alone: at its name, or at its values in a sample of the table. A new rule is a function here, its
+name in the list at the end, and a test.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sbil.demonstrations.checking import ColumnFacts
+from sbil.demonstrations.inspected import OBSERVED, Inspected
 from sbil.demonstrations.problems import Problem, Severity
-from sbil.demonstrations.quality import OBSERVED, Look
 from sbil.demonstrations.roles import consequence, words_in
 from sbil.demonstrations.sample import Sampled, numbered
 
@@ -26,6 +26,7 @@ PAIRS = 20  # rows with a next row, to compare a column with the next row of ano
 MANY = 100  # values of a number that may be an identifier
 VALUES = 5  # different ones in such a column
 EARLIER, LATER = {"prev", "previous", "last", "lag", "lagged", "before", "old"}, {"next", "future", "lead", "after"}
+OUTCOMES = {"outcome", "died", "dead", "death", "deceased", "mortality", "survived", "survival", "expire", "expired"}
 LEAVE_OUT = "leave it out of the observations (--observations), unless it was known before the decision"
 
 
@@ -50,8 +51,8 @@ def told(rows: Rows, named: bool) -> int | None:
     """The first action that a shallow rule on the values separates from all others; None if there is none.
 
     named: whether the values are names, which have no order: the rule may then list them.
-    Rows that repeat the value and the action of the row before count once. So it is no copy of the action to stay what
-    the last action was.
+    Rows that repeat the value and the action of the row before count once. A column that only repeats
+    the last action is not reported.
     """
     begins = np.bincount(rows.action[rows.begins])
     frequent = np.argsort(-begins, kind="stable")[:MOST_ACTIONS]
@@ -166,24 +167,24 @@ WAYS: dict[str, tuple[str, Callable[[Sampled, ColumnFacts], int | None]]] = {
 }
 
 
-def gives_away(look: Look) -> Iterator[Problem]:
+def gives_away(table: Inspected) -> Iterator[Problem]:
     """Columns that tell the action of their row or of the next one; the first way in which a column does is said."""
-    if look.sample is None:
+    if table.sample is None:
         return
-    ways = {rule: found for rule, found in WAYS.items() if found[1] in (_itself, _part) or not scheduled(look.sample)}
-    for column, severity, remedy in _columns(look):
+    ways = {rule: found for rule, found in WAYS.items() if found[1] in (_itself, _part) or not scheduled(table.sample)}
+    for column, severity, remedy in _columns(table):
         for rule, (words, way) in ways.items():
-            one = way(look.sample, column)
+            one = way(table.sample, column)
             if one is not None:
                 what = "gives the next action away" if way is _ahead else "gives the action away"
-                message = f"{what}: {words.format(repr(look.sample.actions[one][:40]))}"
+                message = f"{what}: {words.format(repr(table.sample.actions[one][:40]))}"
                 yield Problem(rule, severity, message, remedy, column.name)
                 break
 
 
-def _columns(look: Look) -> Iterator[tuple[ColumnFacts, Severity, str]]:
+def _columns(table: Inspected) -> Iterator[tuple[ColumnFacts, Severity, str]]:
     """The columns to look at, how bad it is that one gives the action away, and what to do."""
-    for column in look.found.columns:
+    for column in table.found.columns:
         if column.distinct == 1:
             continue
         if column.role in OBSERVED:
@@ -192,14 +193,14 @@ def _columns(look: Look) -> Iterator[tuple[ColumnFacts, Severity, str]]:
             yield column, "note", "it is left out; do not name it in categories or one_hot"
 
 
-def later_values(look: Look) -> Iterator[Problem]:
+def later_values(table: Inspected) -> Iterator[Problem]:
     """A column with the value that another column has one row later."""
-    sample = look.sample
+    sample = table.sample
     rows = np.flatnonzero(~sample.ends) if sample else np.zeros(0, int)
     if sample is None or len(rows) < PAIRS:
         return
     names = [
-        column.name for column in look.found.columns if column.role in OBSERVED and not sample.is_text(column.name)
+        column.name for column in table.found.columns if column.role in OBSERVED and not sample.is_text(column.name)
     ]
     values = {name: sample.numbers(name) for name in names}
     names = [name for name in names if _varies(values[name], rows)]
@@ -246,26 +247,39 @@ def _made_up(values: np.ndarray, beside: np.ndarray) -> bool:
     return max(most, int((values == beside).sum())) >= 0.9 * len(values) > 1
 
 
-def copies_of_outcomes(look: Look) -> Iterator[Problem]:
+def outcomes(table: Inspected) -> Iterator[Problem]:
+    """Observed columns that became known after the decision, judged by their names."""
+    for column in table.found.columns:
+        if column.role not in OBSERVED:
+            continue
+        words = [word for word in words_in(column.name) if word in OUTCOMES]
+        what = consequence(column.name) or (f"an outcome ('{words[0]}')" if words else None)
+        if what:
+            message = f"looks like {what}, which became known after the decision"
+            remedy = "leave it out of the observations (--observations), unless it was known before"
+            yield Problem("observed outcome", "harms", message, remedy, column.name)
+
+
+def copies_of_outcomes(table: Inspected) -> Iterator[Problem]:
     """An observed column that is a copy of a reward, a return, a next state or of how the episode ended."""
-    if look.sample is None:
+    if table.sample is None:
         return
     known: dict[bytes, str] = {}
-    for name in filter(consequence, look.sample.frame.columns):
-        known[_shape(look.sample.numbers(name))] = f"column '{name}'"
-    if (ends := _ends(look, look.sample)) is not None:
+    for name in filter(consequence, table.sample.frame.columns):
+        known[_shape(table.sample.numbers(name))] = f"column '{name}'"
+    if (ends := _ends(table, table.sample)) is not None:
         known[_shape(ends)] = "how its episode ended"
-    for column in look.found.columns:
+    for column in table.found.columns:
         if column.role in OBSERVED and not consequence(column.name) and column.distinct != 1:
-            what = known.get(_shape(look.sample.numbers(column.name)) or b"-")
+            what = known.get(_shape(table.sample.numbers(column.name)) or b"-")
             if what:
                 message = f"says the same as {what}, which became known only after the decision"
                 yield Problem("copy of an outcome", "harms", message, LEAVE_OUT, column.name)
 
 
-def _ends(look: Look, sample: Sampled) -> np.ndarray | None:
+def _ends(table: Inspected, sample: Sampled) -> np.ndarray | None:
     """[n] whether the process itself ended the episode of a row; None if hardly any or nearly all episodes do so."""
-    flags = look.read.flags.get("terminal") if look.read else None
+    flags = table.read.flags.get("terminal") if table.read else None
     if flags is None:
         return None
     ended = flags.all()[sample.rows][sample.ends] > 0
@@ -284,4 +298,4 @@ def _shape(values: np.ndarray) -> bytes:
     return finite.tobytes() + np.round(scaled, 3).astype(np.float32).tobytes()
 
 
-RULES = (gives_away, later_values, copies_of_outcomes)
+RULES = (outcomes, gives_away, later_values, copies_of_outcomes)

@@ -3,19 +3,19 @@
 A new rule is a function here, its name in the list at the end, and a test.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sbil.demonstrations.checking import SMALL, Check, ColumnFacts
-from sbil.demonstrations.columns import Gathered
+from sbil.demonstrations.checking import SMALL, ColumnFacts
+from sbil.demonstrations.inspected import OBSERVED, Inspected
 from sbil.demonstrations.problems import Problem, Severity
 from sbil.demonstrations.roles import END, consequence
-from sbil.demonstrations.sample import Sampled
-from sbil.demonstrations.survey import Survey
 
-OBSERVED = ("observation", "category", "one-hot")
+MOSTLY = 0.5  # share of missing values
+ROWS = 100  # below, rising or distinct numbers say little
+CROWDED = 10.0  # pairs of equal numbers that chance would give among so many in such a range
 WANTED: dict[str, tuple[Severity, str]] = {  # roles: how bad it is without one, and what it is for
     "action": ("stops", ""),
     "episode": ("harms", ", which says which rows belong together"),
@@ -23,167 +23,213 @@ WANTED: dict[str, tuple[Severity, str]] = {  # roles: how bad it is without one,
 }
 
 
-class Look(NamedTuple):
-    """A whole table as `check` saw it."""
-
-    found: Check  # without problems
-    survey: Survey
-    read: Gathered | None  # None if the roles contradict each other
-    sample: Sampled | None = None  # None if the rows have no order, or no known action
-
-    @property
-    def roles(self) -> Mapping[str, str | None]:
-        """The column of each role."""
-        return self.found.roles
-
-    def codes(self, role: str) -> np.ndarray | None:
-        """[n] the number of the episode or group of each row."""
-        name = self.roles[role]
-        return None if self.read is None or name not in self.read.codes else self.read.codes[name].all()
-
-
-def roles_without_column(look: Look) -> Iterator[Problem]:
+def roles_without_column(table: Inspected) -> Iterator[Problem]:
     """No column is the action, says which rows belong together, or orders the rows of an episode."""
     for role, (severity, meaning) in WANTED.items():
-        if not look.roles[role] and (role != "time" or look.roles["episode"]):
+        if not table.roles[role] and (role != "time" or table.roles["episode"]):
             remedy = f"name its column as {role} (--{role})" + (", if there is one" if role == "time" else "")
             yield Problem(f"no {role}", severity, f"no column looks like the {role}{meaning}", remedy)
 
 
-def guessed_roles(look: Look) -> Iterator[Problem]:
+def guessed_roles(table: Inspected) -> Iterator[Problem]:
     """Roles that nobody gave."""
-    for role in look.found.guessed:
+    for role in table.found.guessed:
         message = f"taken as the column {role} by its name"
         remedy = f"if it is not, give the right one as {role} (--{role})"
-        yield Problem(f"guessed {role}", "note", message, remedy, look.roles[role])
+        yield Problem(f"guessed {role}", "note", message, remedy, table.roles[role])
 
 
-def one_action(look: Look) -> Iterator[Problem]:
+def one_action(table: Inspected) -> Iterator[Problem]:
     """The same action in every row."""
-    if len(look.found.actions) == 1:
+    if len(table.found.actions) == 1:
         message = "only one action was ever taken"
         remedy = "check the column; there is nothing to learn"
-        yield Problem("one action", "harms", message, remedy, look.roles["action"])
+        yield Problem("one action", "harms", message, remedy, table.roles["action"])
 
 
-def rare_actions(look: Look) -> Iterator[Problem]:
+def rare_actions(table: Inspected) -> Iterator[Problem]:
     """Actions with hardly any rows."""
-    rare = [action for action, count in look.found.actions.items() if isinstance(count, str)]
-    if rare and len(look.found.actions) > 1:
+    rare = [action for action, count in table.found.actions.items() if isinstance(count, str)]
+    if rare and len(table.found.actions) > 1:
         shown = ", ".join(f"'{action[:40]}'" for action in sorted(rare)[:5])
         message = f"taken fewer than {SMALL} times: {shown}"
         remedy = "collect more rows, or merge the action with another one"
-        yield Problem("rare action", "harms", message, remedy, look.roles["action"])
+        yield Problem("rare action", "harms", message, remedy, table.roles["action"])
 
 
-def single_rows(look: Look) -> Iterator[Problem]:
+def single_rows(table: Inspected) -> Iterator[Problem]:
     """Episodes of one row each."""
-    episodes = look.found.episodes
+    episodes = table.found.episodes
     if episodes and 2 * episodes.single > episodes.count:
         message = f"{episodes.single:,} of {episodes.count:,} episodes have one row"
         remedy = "check that this is the column of the episode"
-        yield Problem("single rows", "harms", message, remedy, look.roles["episode"])
+        yield Problem("single rows", "harms", message, remedy, table.roles["episode"])
 
 
-def out_of_order(look: Look) -> Iterator[Problem]:
+def out_of_order(table: Inspected) -> Iterator[Problem]:
     """Rows of an episode that are not in the order of time, or not together."""
-    episode = look.codes("episode")
-    if episode is None or look.read is None:
+    episode = table.codes("episode")
+    if episode is None or table.read is None:
         return
     late = 0
-    if look.read.time is not None:
+    if table.read.time is not None:
         order = np.argsort(episode, kind="stable")
-        time, ranked = look.read.time[order], episode[order]
+        time, ranked = table.read.time[order], episode[order]
         late = int(((time[1:] < time[:-1]) & (ranked[1:] == ranked[:-1])).sum())
     if late:
         message, remedy = "rows are not in the order of their times", "do nothing: reading sorts them"
-        yield Problem("out of order", "note", message, remedy, look.roles["time"], count=late, noun="row")
+        yield Problem("out of order", "note", message, remedy, table.roles["time"], count=late, noun="row")
     elif int((np.diff(episode) != 0).sum()) + 1 > len(np.unique(episode)):
         message, remedy = "the rows of an episode are not together", "do nothing: reading groups them"
-        yield Problem("rows apart", "note", message, remedy, look.roles["episode"])
+        yield Problem("rows apart", "note", message, remedy, table.roles["episode"])
 
 
-def copies(look: Look) -> Iterator[Problem]:
+def copies(table: Inspected) -> Iterator[Problem]:
     """Rows that are the same in every column. Where there is a time, two rows at one time are a rule of their own."""
-    if not look.survey.copies:
+    if not table.counts.copies:
         return
-    found = look.survey.copies.found()
+    found = table.counts.copies.found()
     if found is None:
         yield Problem("copies", "note", "too many rows to look for copies among them", "look for them yourself")
     elif found[0]:
         count, first = found
-        place = {} if look.read is None else look.read.at(first)
+        place = {} if table.read is None else table.read.at(first)
         message = "rows are the same as an earlier row in every column"
         # Equal states may follow each other in an episode, and no split divides an episode.
-        together = look.roles["episode"]
+        together = table.roles["episode"]
         harm = "they count twice" if together else "copies leak into the held-out part"
         remedy = f"if they are copies remove them: {harm}"
         yield Problem("copies", "note" if together else "harms", message, remedy, count=count, noun="row", **place)
 
 
-def sentinels(look: Look) -> Iterator[Problem]:
+def sentinels(table: Inspected) -> Iterator[Problem]:
     """Numbers such as -9 or 999 that may stand for a missing value."""
-    for column in look.found.columns:
-        if column.role == "observation" and (count := look.survey.tallies[column.name].strange):
+    for column in table.found.columns:
+        if column.role == "observation" and (count := table.counts.tallies[column.name].strange):
             message, remedy = "a number such as -9 or 999, far from all others", "if it means missing, write NA"
             yield Problem("sentinel", "harms", message, remedy, column.name, count=count)
 
 
-def coarse(look: Look) -> Iterator[Problem]:
+def coarse(table: Inspected) -> Iterator[Problem]:
     """Numbers that float32 cannot distinguish."""
-    for column in look.found.columns:
-        if column.role == "observation" and column.type != "text" and look.survey.tallies[column.name].coarse:
+    for column in table.found.columns:
+        if column.role == "observation" and column.type != "text" and table.counts.tallies[column.name].coarse:
             message = "varies by less than float32 can tell at its size"
             yield Problem("coarse", "harms", message, "subtract an offset such as the smallest value", column.name)
 
 
-def identifiers(look: Look) -> Iterator[Problem]:
+def identifiers(table: Inspected) -> Iterator[Problem]:
     """Columns that name the episode, the patient or the row."""
-    for column in look.found.columns:
-        if column.role in OBSERVED and column.type != "number" and _identifies(column, look):
+    for column in table.found.columns:
+        if column.role in OBSERVED and column.type != "number" and _identifies(column, table):
             remedy = "leave it out of the observations (--observations), or give it as group (--group)"
             yield Problem("identifier", "harms", "looks like an identifier", remedy, column.name)
 
 
-def _identifies(column: ColumnFacts, look: Look) -> bool:
+def _identifies(column: ColumnFacts, table: Inspected) -> bool:
     """Whether nearly every episode, patient or row has its own value; with a name such as mrn, many are enough."""
     called = _called_identifier(column.name.lower())
-    judged = look.survey.identifiers.judged(column.name, _groups(look))
+    judged = table.counts.identifiers.judged(column.name, _groups(table))
     if judged is not None:
         own, many = judged
         return own or (called and many)
     if column.distinct is None:
         return called
-    alone = not look.roles["episode"] and column.distinct >= max(100, 0.95 * look.found.rows)
-    return alone or (called and column.distinct >= max(20, look.found.rows // 10))
+    alone = not table.roles["episode"] and column.distinct >= max(100, 0.95 * table.found.rows)
+    return alone or (called and column.distinct >= max(20, table.found.rows // 10))
 
 
 def _called_identifier(name: str) -> bool:
     return name in ("id", "mrn") or name.endswith(("_id", " id", "number", "_no", "_mrn")) or name.startswith("id_")
 
 
-def _groups(look: Look) -> np.ndarray | None:
+def _groups(table: Inspected) -> np.ndarray | None:
     """[episodes] the number of the group of each."""
-    episode, group = look.codes("episode"), look.codes("group")
+    episode, group = table.codes("episode"), table.codes("group")
     if episode is None or group is None:
         return None
-    groups, there = np.zeros(len(look.survey.identifiers.known), np.int64), episode >= 0
+    groups, there = np.zeros(len(table.counts.identifiers.known), np.int64), episode >= 0
     groups[episode[there]] = group[there]
     return groups
 
 
-def constant(look: Look) -> Iterator[Problem]:
+def constant(table: Inspected) -> Iterator[Problem]:
     """Columns with one value."""
-    for column in look.found.columns:
+    for column in table.found.columns:
         if column.role in OBSERVED and column.distinct == 1:
             remedy = "leave it out; it teaches nothing"
             yield Problem("constant", "note", "the same value in every row", remedy, column.name)
 
 
-def left_out(look: Look) -> Iterator[Problem]:
+def no_header(table: Inspected) -> Iterator[Problem]:
+    """A first row with names that are numbers or values of their columns."""
+    columns = table.found.columns
+    numbers = [column.name for column in columns if _number(column.name) is not None]
+    values = [column.name for column in columns if _is_own_value(column, table)]
+    if len(numbers) * 2 > len(columns) and _counted(numbers):
+        return
+    if numbers and len(numbers) + len(values) > 1 and (values or not _counted(numbers)):
+        message = "the first row is no header: names of columns are numbers or values"
+        yield Problem("no header", "harms", message, "write the names of the columns above the rows", None)
+
+
+def _number(name: str) -> float | None:
+    try:
+        return float(name)
+    except ValueError:
+        return None
+
+
+def _counted(names: Sequence[str]) -> bool:
+    """Whether names are whole numbers one after the other, as Pandas gives them."""
+    numbers = [_number(name) for name in names]
+    return all(one == number for number, one in enumerate(numbers, int(numbers[0] or 0))) if numbers else False
+
+
+def _is_own_value(column: ColumnFacts, table: Inspected) -> bool:
+    """Whether the name of a column of text is also one of its values."""
+    counts = table.counts.tallies[column.name].counts
+    return column.type == "text" and bool(counts) and column.name in counts  # type: ignore[operator]
+
+
+def mostly_missing(table: Inspected) -> Iterator[Problem]:
+    """Columns with hardly any values."""
+    for column in table.found.columns:
+        if column.role in OBSERVED and MOSTLY <= column.missing_share < 1:
+            message = f"{math.floor(1000 * column.missing_share) / 1000:.1%} of its values are missing"
+            remedy = "leave it out of the observations, or add a column that says whether it was measured"
+            yield Problem("mostly missing", "note", message, remedy, column.name)
+
+
+def numbered_rows(table: Inspected) -> Iterator[Problem]:
+    """Whole numbers that rise from row to row through all episodes, or that are different in every row."""
+    sample = table.sample
+    if sample is None or len(sample) < ROWS:
+        return
+    rows = np.argsort(sample.rows)
+    for column in table.found.columns:
+        if column.role != "observation" or column.type != "whole number":
+            continue
+        values = sample.numbers(column.name)[rows]
+        if not np.isfinite(values).all() or len(np.unique(values)) < len(values):
+            continue
+        rising = bool((np.diff(values) > 0).all()) and int(sample.starts.sum()) > 1
+        if rising or _crowded(values):
+            how = "rises from row to row through the whole table" if rising else "differs in every row"
+            message = f"a whole number that {how}, as the number of a row or a clock does"
+            remedy = "leave it out of the observations (--observations); it is new in every later row"
+            yield Problem("numbered rows", "harms", message, remedy, column.name)
+
+
+def _crowded(values: np.ndarray) -> bool:
+    """Whether chance would have made some of these numbers equal."""
+    return len(values) ** 2 / (2 * float(np.ptp(values) + 1)) >= CROWDED
+
+
+def left_out(table: Inspected) -> Iterator[Problem]:
     """Columns that are not observed: text, and values that became known only after the decision."""
-    for column in look.found.columns:
-        if column.role != "left out" or column.missing == look.found.rows:
+    for column in table.found.columns:
+        if column.role != "left out" or column.missing == table.found.rows:
             continue
         if what := consequence(column.name):
             end = "give it as terminal or truncated (--terminal, --truncated), or " if what == END else ""
@@ -196,5 +242,5 @@ def left_out(look: Look) -> Iterator[Problem]:
 
 RULES = (
     *(roles_without_column, guessed_roles, one_action, rare_actions, single_rows, out_of_order, copies),
-    *(sentinels, coarse, identifiers, constant, left_out),
+    *(sentinels, coarse, identifiers, numbered_rows, no_header, mostly_missing, constant, left_out),
 )

@@ -130,7 +130,7 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, Any]:
-    from sbil.demonstrations import looking, rows
+    from sbil.demonstrations import inspection, rows
 
     try:
         if request["task"] == "observe":
@@ -138,7 +138,7 @@ def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, An
         roles = Roles.of(request["roles"])
         if request["task"] == "read":
             return rows.demonstrations(table, roles, folder, request.get("notes", False))
-        return {"check": asdict(looking.look(table, roles, folder))}
+        return {"check": asdict(inspection.inspect(table, roles, folder))}
     except UserError as error:
         placed = any(str(error).startswith(name) for name in request["files"] or [request["name"]])
         raise (error if placed else UserError(f"{request['name']}: {error}")) from None

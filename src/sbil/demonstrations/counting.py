@@ -1,4 +1,4 @@
-"""What `check` counts in a table, in one pass and in bounded memory. What it means is for `quality`."""
+"""What `check` counts in a table, in one pass and in bounded memory. The rules judge what it means."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -192,7 +192,7 @@ class Identifiers:
         return own, distinct >= max(20, episodes // 10)
 
 
-class Survey:
+class TableCounts:
     """Everything that `check` counts in a table beside what reading counts."""
 
     def __init__(

@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from sbil.demonstrations import leaks, meanings, quality, rules
+from sbil.demonstrations import leaks, quality, rules, units_and_codes
 from sbil.demonstrations.checking import SMALL, Check, ColumnFacts, EpisodeFacts
 from sbil.demonstrations.columns import Gathered
+from sbil.demonstrations.counting import READ_AS_NAMES, TableCounts
 from sbil.demonstrations.guessing import guess
+from sbil.demonstrations.inspected import Inspected
 from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.roles import Roles, require
 from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, wanted
 from sbil.demonstrations.sample import Sample
 from sbil.demonstrations.schema import ROLES, Schema
-from sbil.demonstrations.survey import READ_AS_NAMES, Survey
 from sbil.demonstrations.table import Batch, Table
 from sbil.demonstrations.values import in_order
 from sbil.errors import UserError
 
-RULES = (*quality.RULES, *meanings.RULES, *leaks.RULES)
+RULES = (*quality.RULES, *units_and_codes.RULES, *leaks.RULES)
 UNSOUND = (
     "not a time",
     "ambiguous dates",
@@ -30,35 +31,35 @@ UNSOUND = (
 )  # where these are found, the order of the rows is not known
 
 
-def look(table: Table, roles: Roles, folder: Path) -> Check:
+def inspect(table: Table, roles: Roles, folder: Path) -> Check:
     """Look through a table; roles that were not given are guessed."""
     first, batches = begin(table)
     found = guess(_said(roles, table.names), first, roles.observed)
     problems = Problems(raising=False)
     numeric = {name: looks_numeric(first, name) for name in table.names}
     schema = _planned(roles, found, numeric, problems)
-    survey = Survey(table.names, found, _known(roles.schema, found["action"]))
+    counts = TableCounts(table.names, found, _known(roles.schema, found["action"]))
     sample = _sample(found, schema, numeric)
     read = Gathered(schema, folder, problems, keep_numbers=False) if schema else None
     for batch in wanted(batches, found["episode"], roles):
-        _add(batch, read, survey, sample)
+        _add(batch, read, counts, sample)
     if read is not None and schema:
         _judge(read, schema, problems)
-    tally = survey.tallies.get(found["action"] or "")
+    tally = counts.tallies.get(found["action"] or "")
     seen = Check(
         source="",
         description=table.description,
-        rows=survey.rows,
+        rows=counts.rows,
         roles=found,
         guessed=tuple(role for role, name in found.items() if name and not roles.said(role)),
-        columns=tuple(_columns(survey, found, schema, read, numeric)),
+        columns=tuple(_columns(counts, found, schema, read, numeric)),
         episodes=_episodes(read, found["episode"]),
         actions=_balance(tally.counts or {}) if tally else {},
         problems=(),
     )
     sound = read if not _unsound(problems) else None
     drawn = None if sound is None else sample.ordered(sound, found["action"], found["episode"])
-    problems.apply(RULES, quality.Look(seen, survey, read, drawn))
+    problems.apply(RULES, Inspected(seen, counts, read, drawn))
     return replace(seen, problems=problems.sorted())
 
 
@@ -88,10 +89,10 @@ def _known(schema: Schema | None, action: str | None) -> dict[str, tuple[str, ..
     return {**schema.levels, action or "": schema.actions} if schema else {}
 
 
-def _add(batch: Batch, read: Gathered | None, survey: Survey, sample: Sample) -> None:
+def _add(batch: Batch, read: Gathered | None, counts: TableCounts, sample: Sample) -> None:
     codes, numbers = ({}, {}) if read is None else read.add(batch)
-    survey.add(batch, codes, numbers)
-    sample.add(batch, codes.get(survey.episode or ""), numbers)
+    counts.add(batch, codes, numbers)
+    sample.add(batch, codes.get(counts.episode or ""), numbers)
 
 
 def _sample(found: Mapping[str, str | None], schema: Schema | None, numeric: Mapping[str, bool]) -> Sample:
@@ -128,7 +129,7 @@ def _episodes(read: Gathered | None, episode: str | None) -> EpisodeFacts | None
 
 
 def _columns(
-    survey: Survey,
+    counts: TableCounts,
     found: Mapping[str, str | None],
     schema: Schema | None,
     read: Gathered | None,
@@ -137,7 +138,7 @@ def _columns(
     observed = schema.columns if schema else ()
     role_of = {column.name: "observation" if column.kind == "number" else str(column.kind) for column in observed}
     role_of |= {name: role for role, name in found.items() if name}
-    for name, tally in survey.tallies.items():
+    for name, tally in counts.tallies.items():
         role = role_of.get(name, "left out")
         missing = read.missing.get(name, 0) if read is not None and name in role_of else None
         named = role in READ_AS_NAMES or (role == "left out" and not numeric[name])
