@@ -6,6 +6,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from sbil.text import counted
 from studies.choosing.choices import SINGLE, Key, by_cell, scores_of, stored
 from studies.choosing.tables import SEED, setting_of
 
@@ -33,7 +34,7 @@ def measures(cells: dict[Key, pl.DataFrame]) -> Figure:
         for axis, (measure, words) in zip(row, MEASURES.items(), strict=True):
             _scatter(axis, runs, measure)
             axis.set_xlabel(words)
-        row[0].set_ylabel(f"{setting_of(key)}\n{key[-1]} trajectories\nscore in the environment", fontsize=9)
+        row[0].set_ylabel(f"{setting_of(key)}\n{counted(key[-1], 'trajectory')}\nscore in the environment", fontsize=9)
     return sheet
 
 
@@ -66,9 +67,7 @@ def choices(cells: dict[Key, pl.DataFrame]) -> Figure:
         names.append(f"{setting_of(key)}, n={key[-1]}")
     axis.set_yticks(np.arange(len(names)), names, fontsize=8)
     axis.invert_yaxis()
-    axis.set_xlabel(
-        "score (0: random network, 1: demonstrator); grey: from the worst single method to the best of the draw"
-    )
+    axis.set_xlabel("score (0: random network, 1: demonstrator)")
     axis.legend(fontsize=8, loc="lower left")
     axis.grid(alpha=0.3, axis="x")
     return sheet
