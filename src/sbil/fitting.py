@@ -12,7 +12,7 @@ import numpy as np
 from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
 from sbil.choosing import Choice, Draw, Progress, Watch, choose, in_words
-from sbil.dataset import Dataset, Rows, Spec, make_dataset, spec_of, standardisation_of
+from sbil.dataset import Dataset, Rows, Spec, Standardisation, make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations, Trajectory, read
 from sbil.demonstrations.roles import Columns
 from sbil.errors import UserError, flag, unknown, whole
@@ -30,7 +30,7 @@ LEAST = 512  # rows, where they are padded
 
 
 class Diverged(UserError):
-    """Training left the range in which its numbers mean anything; there is no policy to keep."""
+    """Training diverged; there is no policy to keep."""
 
     def __init__(self, algorithm: str, candidate: Candidate, trained: Trained) -> None:
         name, remedy = algorithm, "try another preset or a smaller learning_rate"
@@ -179,18 +179,62 @@ def follow(
 
     watch: called after every chunk of updates.
     """
-    standardise = demonstrations.schema is not None if recipe.standardise is None else recipe.standardise
-    if standardise and len(demonstrations.observation_shape) > 1:
+    standardisation = _standardisation(recipe, demonstrations)
+    dataset = _dataset(recipe, demonstrations, standardisation, pad)
+    progress = Progress(watch)
+    choice, trained, together = _trained(recipe, demonstrations, dataset, progress, checkpoint)
+    policy = Policy(
+        network=pick(trained.states, 0).network,
+        observation_names=demonstrations.observation_names,
+        action_names=demonstrations.action_names,
+        standardisation=standardisation,
+        provenance=_provenance(recipe, demonstrations, dataset, choice, standardisation is not None, together),
+        schema=demonstrations.schema,
+        guard=training_guard(demonstrations),
+    )
+    policy = replace(policy, energies=training_energies(policy, demonstrations))
+    if progress.done < 1:
+        progress.part()(1.0, f"keeps {choice.candidate.label}")
+    return policy, trained
+
+
+def _standardisation(recipe: Recipe, demonstrations: Demonstrations) -> Standardisation | None:
+    """Mean and scale of the training states, if they are asked for."""
+    asked = demonstrations.schema is not None if recipe.standardise is None else recipe.standardise
+    if asked and len(demonstrations.observation_shape) > 1:
         raise UserError("images are not standardised: their pixels are brought to [-1, 1] already.")
-    steps: dict[str, Any] = {"thin": recipe.thin, "thin_offset": recipe.thin_offset}
-    standardisation = standardisation_of(demonstrations, **steps) if standardise else None
+    return standardisation_of(demonstrations, recipe.thin, recipe.thin_offset) if asked else None
+
+
+def _dataset(
+    recipe: Recipe, demonstrations: Demonstrations, standardisation: Standardisation | None, pad: bool
+) -> Dataset:
+    """All steps that the recipe keeps, as one draw."""
     everything = [np.arange(len(demonstrations))]
-    dataset = make_dataset(demonstrations, everything, **steps, standardisation=standardisation)
+    dataset = make_dataset(
+        demonstrations,
+        everything,
+        thin=recipe.thin,
+        thin_offset=recipe.thin_offset,
+        standardisation=standardisation,
+    )
     if recipe.algorithm != AUTO:
         algorithms.require(recipe.algorithm, dataset)
-    if pad:
-        dataset = _padded(dataset)
-    key, spec, progress = named("fit", recipe.seed), spec_of(demonstrations), Progress(watch)
+    return _padded(dataset) if pad else dataset
+
+
+def _trained(
+    recipe: Recipe,
+    demonstrations: Demonstrations,
+    dataset: Dataset,
+    progress: Progress,
+    checkpoint: Checkpoint | None,
+) -> tuple[Choice, Trained, int]:
+    """Choose a candidate and train it; where training diverges, train the next best one.
+
+    Returns the choice, its training, and how many runs were in the program of that training.
+    """
+    key, spec = named("fit", recipe.seed), spec_of(demonstrations)
     choice = _chosen(recipe, spec, dataset, key, demonstrations, progress, checkpoint)
     trained, together = choice.trained, choice.together
     # The winner of the portfolio is kept as it was judged. Settings are chosen, then trained with like any others.
@@ -201,16 +245,32 @@ def follow(
         trained = _train(spec, choice.candidate, dataset, key, progress, None)
     if trained.diverged[0]:
         raise Diverged(recipe.algorithm, choice.candidate, trained)
+    return choice, trained, together
+
+
+def _provenance(
+    recipe: Recipe,
+    demonstrations: Demonstrations,
+    dataset: Dataset,
+    choice: Choice,
+    standardised: bool,
+    together: int,
+) -> dict[str, Any]:
+    """What a policy records of its training.
+
+    together: how many runs were in the program that trained it.
+    """
     settings = algorithms.settings_of(choice.candidate.config)
     asked = {"criterion": recipe.criterion, "updates": recipe.updates}
-    provenance = {
+    return {
         "algorithm": recipe.algorithm,
         "preset": recipe.preset,
         "settings": {"algorithm": choice.candidate.algorithm, **settings} if recipe.algorithm == AUTO else settings,
         "updates": choice.candidate.updates,
         "seed": recipe.seed,
-        **steps,
-        "standardised": standardise,
+        "thin": recipe.thin,
+        "thin_offset": recipe.thin_offset,
+        "standardised": standardised,
         "data": {
             "sha256": fingerprint(demonstrations),
             "trajectories": len(demonstrations),
@@ -222,19 +282,6 @@ def follow(
         "device": devices.describe(together),
         **({"selection": {**choice.record, "words": in_words(choice.record), "asked": asked}} if choice.record else {}),
     }
-    policy = Policy(
-        network=pick(trained.states, 0).network,
-        observation_names=demonstrations.observation_names,
-        action_names=demonstrations.action_names,
-        standardisation=standardisation,
-        provenance=provenance,
-        schema=demonstrations.schema,
-        guard=training_guard(demonstrations),
-    )
-    policy = replace(policy, energies=training_energies(policy, demonstrations))
-    if progress.done < 1:
-        progress.part()(1.0, f"keeps {choice.candidate.label}")
-    return policy, trained
 
 
 def _chosen(
