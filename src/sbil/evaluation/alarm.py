@@ -1,7 +1,7 @@
 """A whole table beside the states of training: is it the same kind of data?
 
 Three things are compared: how many states are unfamiliar, how familiar they are on average, and how the values of each
-column lie between the quantiles of training. A difference counts if it is large and no chance of a small table.
+column lie between the quantiles of training. A difference counts if it is large and chance does not explain it.
 """
 
 from collections.abc import Iterator, Sequence

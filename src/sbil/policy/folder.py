@@ -234,7 +234,7 @@ def _weights(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str) -> dic
         raise UserError(f"{WEIGHTS} is missing; the folder is incomplete.")
     expected = 4 * sum(int(np.prod(shape, dtype=object)) for shape in shapes.values())
     if not expected <= path.stat().st_size <= expected + LARGEST_DESCRIPTION:
-        raise UserError(f"{WEIGHTS} has not the size of the network described; the folder is damaged.")
+        raise UserError(f"{WEIGHTS}: its size does not match the network in {DESCRIPTION}; the folder is damaged.")
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != sha256:
         raise UserError(f"{WEIGHTS} is not the file that {DESCRIPTION} was written for (hash differs).")
