@@ -12,7 +12,7 @@ import re
 from importlib import import_module
 from typing import Any
 
-with open(f"{__path__[0]}/__init__.pyi") as _listed:
+with open(f"{__path__[0]}/__init__.pyi", encoding="utf-8") as _listed:
     _HOMES = {name: module for module, name in re.findall(r"(?m)^from (\S+) import (\w+) as \2$", _listed.read())}
 
 __all__ = list(_HOMES)
