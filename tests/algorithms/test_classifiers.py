@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sbil
 from sbil import algorithms
+from sbil.algorithms import classifiers
 from sbil.algorithms.classifiers import _at_most, _folds
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
@@ -174,3 +175,19 @@ def test_a_policy_is_trained_again_byte_for_byte(name, tmp_path):
     data = decisions()
     learned(name, data).save(tmp_path / "policy")
     assert sbil.verify(tmp_path / "policy", data).same
+
+
+@pytest.fixture
+def unknown_version(monkeypatch):
+    """A version of scikit-learn whose trees keep their numbers elsewhere."""
+    classifiers._must_be_readable.cache_clear()
+    monkeypatch.setattr(classifiers, "PRIVATE", ("_baseline_prediction", "_elsewhere"))
+    yield
+    classifiers._must_be_readable.cache_clear()
+
+
+def test_trees_that_cannot_be_read_are_refused_before_training(unknown_version, monkeypatch):
+    monkeypatch.setattr(classifiers, "fit_trees", None)  # it is not reached
+    words = r"trees cannot read what scikit-learn [\d.]+ trained \(_elsewhere is missing\)"
+    with pytest.raises(UserError, match=words):
+        learned("trees", decisions())

@@ -9,6 +9,7 @@ finds is kept as plain arrays. An action that was never taken has a share of abo
 
 import warnings
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -20,12 +21,14 @@ from jaxtyping import PRNGKeyArray
 from sbil.algorithms.base import Algorithm, Entry, config, setting
 from sbil.algorithms.controls import ControlState, unchanged
 from sbil.dataset import Dataset, Spec, features_of
+from sbil.errors import UserError
 from sbil.networks import MLP, Dense
 from sbil.trees import Nodes, Trees
 
 MANY = 100_000  # rows from which on several threads are worth their start
 TINIEST = 1e-12  # probability
 ITERATIONS = 2000  # of the solver of logistic regression, at most
+PRIVATE = ("_baseline_prediction", "_predictors")  # of scikit-learn's trees: the first logits, and the trees per round
 
 Host = dict[str, Any]  # what is learned from, as NumPy arrays: observation, action, trajectory; and settings
 
@@ -78,6 +81,7 @@ def trees(spec: Spec, config: TreesConfig) -> Algorithm:
     floats = {"shrinkage": config.shrinkage, "l2": config.l2}
 
     def init(key: PRNGKeyArray, dataset: Dataset) -> ControlState:
+        _must_be_readable()
         nodes, start = _on_host(lambda own: fit_trees(spec.actions, sizes, own), shapes, dataset, floats)
         return ControlState(Trees(nodes, start, features_of(spec)))
 
@@ -149,9 +153,10 @@ def fit_trees(actions: int, sizes: Sizes, own: Host) -> tuple[Nodes, np.ndarray]
     logits = np.broadcast_to(start, (len(rows), actions)).copy()
     if len(taken) > 1:
         model = _boosted(rows, action, sizes._replace(trees=_rounds(sizes, own)), own)
-        learned = model._baseline_prediction.size  # one per action, and one alone for two actions
-        start[taken[-learned:]] = model._baseline_prediction.ravel()
-        for number, trees in enumerate(model._predictors):
+        baseline, rounds = (getattr(model, name) for name in PRIVATE)
+        learned = baseline.size  # one per action, and one alone for two actions
+        start[taken[-learned:]] = baseline.ravel()
+        for number, trees in enumerate(rounds):
             for column, tree in zip(taken[-learned:], trees, strict=True):
                 _keep(tree.nodes, Nodes(*(part[number, column - actions] for part in nodes)))
         logits[:, taken[-learned:]] = model.decision_function(rows).reshape(len(rows), -1)
@@ -171,6 +176,20 @@ def _boosted(rows: np.ndarray, action: np.ndarray, sizes: Sizes, own: Host) -> A
         random_state=0,  # very many rows are thinned to find thresholds
     )
     return model.fit(rows, action)
+
+
+@lru_cache(maxsize=1)
+def _must_be_readable() -> None:
+    """Refuse a version of scikit-learn whose trained trees cannot be read, before anything is trained."""
+    from sklearn import __version__
+
+    with _few_threads(2):
+        model = _boosted(np.zeros((2, 1)), np.arange(2), Sizes(1, 2, 1, 1), {"shrinkage": 1.0, "l2": 0.0})
+    if missing := [name for name in PRIVATE if not hasattr(model, name)]:
+        raise UserError(
+            f"trees cannot read what scikit-learn {__version__} trained ({missing[0]} is missing); install a version "
+            "that sbil knows: pip install 'scikit-learn>=1.6,<2'"
+        )
 
 
 def _rounds(sizes: Sizes, own: Host) -> int:
