@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from sbil import demonstrations
 from sbil.cli import ORDER, commands, main
 from sbil.demonstrations import Demonstrations, Trajectory
 
-PARTS = {"demos": ("collect", "import", "export"), "clinical": ("mimic3", "physionet2012")}  # with subcommands
+PARTS = {"demos": ("collect", "import", "export", "list"), "clinical": ("mimic3", "physionet2012")}  # with subcommands
 COMMANDS = [f"{name} {part}".strip() for name in commands() for part in PARTS.get(name, ("",))]
 
 
@@ -228,7 +229,12 @@ def test_algorithms_and_info(capsys):
     main(["info", "--json"])
     assert json.loads(capsys.readouterr().out)["platform"] == "cpu"
     main(["demos", "list"])
-    assert "Acrobot-v1" in capsys.readouterr().out
+    assert "Acrobot-v1" in (text := capsys.readouterr().out)
+    main(["demos", "list", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == len(text.splitlines())
+    first = {"environment": "CartPole-v1", "demonstrator": "dqn", "mode": "greedy", "mean": 500.0}
+    assert first.items() <= rows[0].items()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -241,6 +247,7 @@ def test_help_has_examples_that_parse(command, capsys):
         main([*command.split(), "--help"])
     assert leaving.value.code == 0
     text = capsys.readouterr().out
+    assert re.search(r"--json +Print the .* as JSON", text)
     module = import_module(f"sbil.cli.{command.split()[0]}")
     assert len(module.EXAMPLES) >= 2
     for example in module.EXAMPLES:

@@ -615,8 +615,8 @@ def test_demonstrations_go_to_minari_and_come_back(table, folder, capsys):
     pytest.importorskip("h5py")
     words = ("demos", "export", table, *ROLES, *MORE, "--minari", "wards/stays-v0", "--folder", folder / "datasets")
     assert "--drop-last" in refusal(capsys, *words)
-    run(*words, "--drop-last")
-    capsys.readouterr()
+    where = str(folder / "datasets" / "wards" / "stays-v0")
+    assert answered(capsys, *words, "--drop-last") == {"folder": where, "minari": "wards/stays-v0"}
     back = read(f"minari:{folder / 'datasets' / 'wards' / 'stays-v0'}")
     roles = {"episode": "stay", "time": "hour", "action": "treat", "terminal": "end", "group": "patient"}
     here = read(table, **roles, one_hot=["sex"], observations=["pulse", "age"], missing="mean")

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import shared
 from probes import loaded_or_refused, refused
 from sbil import environments
+from sbil.cli import main
 from sbil.demonstrators.collect import collect
 from sbil.demonstrators.sb3 import agent as agents
 from sbil.demonstrators.sb3 import arrays, import_agent
@@ -209,6 +210,13 @@ def test_ppo(write):
     assert policy.provenance["trained_by"] == "Stable-Baselines3"
     assert policy.provenance["file"] == "agent.zip"
     assert len(policy.provenance["sha256"]) == 64
+
+
+def test_the_command_prints_json(write, tmp_path, capsys):
+    main(["demos", "import", str(write(agent())), "--out", str(tmp_path / "policy"), "--json"])
+    found = {"policy": str(tmp_path / "policy"), "algorithm": "ppo", "actions": ["action_0", "action_1"]}
+    assert json.loads(capsys.readouterr().out) == found
+    assert Policy.load(tmp_path / "policy").action_names == ("action_0", "action_1")
 
 
 def test_dqn_acts_by_its_own_network_and_not_by_the_target(write):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from sbil.cli.columns import ColumnOptions
-from sbil.cli.options import Written, with_options
+from sbil.cli.options import Printed, Written, with_options
 
 EXAMPLES = (
     "sbil demos collect --env CartPole-v1 --trajectories 20 --out demos.npz",
@@ -17,6 +17,7 @@ EXAMPLES = (
     "sbil demos collect --env Acrobot-v1 --policy agent/ --trajectories 20 --out demos.npz",
     "sbil demos export demos.npz --minari cartpole/expert-v0 --folder datasets/",
     "sbil demos collect --env Acrobot-v1 --mode greedy --seed 1 --trajectories 5 --out acrobot.npz",
+    "sbil demos list --json",
 )
 
 
@@ -40,8 +41,8 @@ class Collect(Written):
     """Seed of the episodes."""
 
 
-@dataclass(frozen=True)
-class Import:
+@dataclass(frozen=True, kw_only=True)
+class Import(Written):
     """Turn an agent of Stable-Baselines3 (PPO, A2C or DQN on rows of numbers) into a policy; its code is not run."""
 
     agent: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="AGENT")]
@@ -52,12 +53,10 @@ class Import:
     """The environment it was trained in: it gives the names of observations and actions, and must fit the agent."""
     vecnormalize: Path | None = None
     """The file of VecNormalize statistics, if the agent was trained with them."""
-    overwrite: bool = False
-    """Replace the folder if it exists."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(ColumnOptions):
+class Export(ColumnOptions, Written):
     """Write demonstrations as a Minari dataset, for other programs."""
 
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
@@ -68,32 +67,43 @@ class Export(ColumnOptions):
     """The folder of datasets (default: Minari's own)."""
     drop_last: bool = False
     """Leave out the last action of episodes whose last state was not recorded: Minari needs that state."""
-    overwrite: bool = False
-    """Replace the dataset if it exists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class List(Printed):
+    """List the demonstrators that ship, with their returns."""
 
 
 Command = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Import, tyro.conf.subcommand("import")]
     | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[None, tyro.conf.subcommand("list")]
+    | Annotated[List, tyro.conf.subcommand("list")]
 )
 
 
-def run(command: Collect | Import | Export | None) -> None:
+def run(command: Collect | Import | Export | List) -> None:
     """Collect and write, import, export, or list the demonstrators."""
-    run_one: dict[type, Callable[[Any], None]] = {Collect: collect, Import: bring, Export: hand_on}
-    run_one.get(type(command), listed)(command)
+    run_one: dict[type, Callable[[Any], None]] = {Collect: collect, Import: bring, Export: hand_on, List: listed}
+    run_one[type(command)](command)
 
 
-def listed(command: None) -> None:
+def listed(command: List) -> None:
     """Print every demonstrator that ships, with its return."""
     from sbil import environments
 
-    for environment, measured in environments.returns().items():
-        for name, modes in measured["demonstrators"].items():
-            for mode, found in modes.items():
-                print(f"{environment:24} {name:4} {mode:8} return {found['mean']:.1f} ± {found['sd']:.1f} (sd)")
+    rows = [
+        {"environment": environment, "demonstrator": name, "mode": mode, **found}
+        for environment, measured in environments.returns().items()
+        for name, modes in measured["demonstrators"].items()
+        for mode, found in modes.items()
+    ]
+    if command.json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        who = f"{row['environment']:24} {row['demonstrator']:4} {row['mode']:8}"
+        print(f"{who} return {row['mean']:.1f} ± {row['sd']:.1f} (sd)")
 
 
 def bring(command: Import) -> None:
@@ -102,6 +112,10 @@ def bring(command: Import) -> None:
 
     policy = import_agent(command.agent, command.env, command.vecnormalize)
     policy.save(command.out, command.overwrite)
+    if command.json:
+        actions, algorithm = list(policy.action_names), policy.provenance["algorithm"]
+        print(json.dumps({"policy": str(command.out), "algorithm": algorithm, "actions": actions}))
+        return
     print(f"wrote {command.out}: {policy.provenance['algorithm']}, {', '.join(policy.action_names)}")
     print(
         f"next: sbil evaluate {command.out} --env {command.env or 'NAME'}, or sbil demos collect --policy {command.out}"
@@ -113,9 +127,11 @@ def hand_on(command: Export) -> None:
     from sbil.demonstrations import read
     from sbil.demonstrations.formats.minari import write_minari
 
-    path = with_options(
-        write_minari, command, demonstrations=read(command.data, **command.columns()), name=command.minari
-    )
+    data = read(command.data, **command.columns())
+    path = with_options(write_minari, command, demonstrations=data, name=command.minari)
+    if command.json:
+        print(json.dumps({"folder": str(path), "minari": command.minari}))
+        return
     print(f"wrote {path}; its rewards are NaN, because none were recorded")
 
 
