@@ -560,6 +560,59 @@ def test_names_that_look_like_formulas_are_harmless(folder, capsys):
     assert set(back.action_names) <= {"'+up", "'=1+1"}
 
 
+def test_a_policy_that_sees_the_rows_before(table, folder, capsys):
+    """From check to an exported file; every later table gives the same numbers from the same columns."""
+    roles = (*ROLES, "--observations", "pulse")
+    more = ("--previous-action", "--history", "1")
+    names = ["pulse", "pulse, 1 row before"]
+    names += ["no previous action", "previous action: fluid", "previous action: none"]
+    run("check", table, *roles, *more)
+    said = capsys.readouterr().out
+    assert f"each row also observes: {'; '.join(names[1:])}" in said
+    assert "--previous-action" in said.splitlines()[-1]
+    assert "--history 1" in said.splitlines()[-1]
+
+    made = folder / "seeing"
+    words = ("train", "bc", "--data", table, *roles, *more, "--updates", "30", "--out", made)
+    run(*words)
+    assert list(Policy.load(made).observation_names) == names
+    assert "- It sees the previous action." in (made / "README.md").read_text()
+    assert answered(capsys, "verify", made, "--data", table)["same"]
+    assert answered(capsys, "evaluate", made, "--data", table)["steps"] == 96
+    run("view", table, "--policy", made, "--out", folder / "seeing.html")
+    assert "1 row before" in (folder / "seeing.html").read_text()
+    assert answered(capsys, "export", made, "--onnx", folder / "seeing.onnx")["observation"] == names
+
+    run("predict", made, "--data", table, "--out", folder / "seeing.csv")
+    whole = (folder / "seeing.csv").read_bytes()
+    kept = [[*row[:6], "" if row[1] == 3 else row[6]] for row in rows()]  # the last decision is not made yet
+    run("predict", made, "--data", written(folder / "now.csv", kept, NAMES[:7]), "--out", folder / "now-decided.csv")
+    assert (folder / "now-decided.csv").read_bytes() == whole
+    decided = pl.read_csv(folder / "seeing.csv")
+    read_ = read(table, schema=Policy.load(made).schema)
+    seen = np.concatenate([trajectory.observations for trajectory in read_.trajectories])
+    policy = Policy.load(made)
+    np.testing.assert_allclose(decided["probability of fluid"], policy.probabilities(seen)[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(policy.act(pl.DataFrame(seen, schema=names)), policy.act(seen))
+    np.testing.assert_array_equal(policy.act(pl.read_csv(table)), policy.act(seen))
+
+    out = ("--out", folder / "never.csv")
+    without = written(folder / "undecided.csv", [row[:6] for row in rows()], NAMES[:6])
+    line = refusal(capsys, "predict", made, "--data", without, *out)
+    assert "no column 'treat' (action), and the policy observes the previous action; add the actions of" in line
+    gap = written(folder / "unknown.csv", [[*row[:6], "" if row[1] == 1 else row[6]] for row in rows()], NAMES[:7])
+    line = refusal(capsys, "predict", made, "--data", gap, *out)
+    assert "line 3, column 'treat': missing action, and the policy observes it in the next row" in line
+    words = ("train", "bc", "--data", table, "--action", "treat", "--observations", "pulse", *out)
+    assert "history needs episodes" in refusal(capsys, *words, "--history", "1")
+    assert "previous_action needs episodes" in refusal(capsys, *words, "--previous-action")
+    assert "history must be a whole number from 0" in refusal(capsys, *words, "--episode", "stay", "--history", "-1")
+    assert "--history" in refusal(capsys, *words, "--history", "many")
+    assert not (folder / "never.csv").exists()
+    line = refusal(capsys, "evaluate", made, "--env", "CartPole-v1", "--previous-action")
+    assert "--previous-action has no effect with --env" in line
+
+
 # Exporting
 
 

@@ -106,7 +106,9 @@ def predict(
         sbil.predict("policy/", "new.csv").save("decisions.csv")
 
     policy: a Policy that was trained on a table, or the path of its folder.
-    table: a path or a data frame with the columns that the policy was trained on, in any order.
+    table: a path or a data frame with the columns that the policy was trained on, in any order. If the policy observes
+        the rows before, these are the episode and the time too, and the action where it observes the previous one; it
+        may be empty in the last row of an episode.
     missing: what to do if a value is missing: refuse, mean, last or drop; default: what was done in training. The means
         are those of training.
     unfamiliar: a state is unfamiliar if it is above this percentile by the policy's measure.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from sbil.cli.columns import ColumnOptions
+from sbil.cli.columns import SHOWN, ColumnOptions
 from sbil.cli.options import Printed
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ def show(found: "Check") -> None:
     print(f"{found.source}: {found.rows:,} rows, {len(found.columns)} columns ({found.description})")
     heads = ("column", "role", "type", "missing", "distinct", "min", "mean", "max", "levels")
     show_grid(heads, [_cells(column) for column in found.columns], left=("role", "type", "levels"))
+    if found.added:
+        more = f" and {len(found.added) - SHOWN} more" if len(found.added) > SHOWN else ""
+        print(f"each row also observes: {'; '.join(found.added[:SHOWN])}{more}")
     if found.actions:
         print("decisions: " + ", ".join(f"{name} {count}" for name, count in found.actions.items()))
     if found.episodes:

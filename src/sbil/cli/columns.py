@@ -35,6 +35,10 @@ class ColumnOptions:
     episode (or the mean if there is no earlier value), or drop the row."""
     dates: Literal["day-first", "month-first"] | None = None
     """What 03/04/2026 means in the column of the time. Needed only if no date in the column shows it."""
+    previous_action: bool = False
+    """Each row also observes the action of the row before in its episode. Needs --episode."""
+    history: int = 0
+    """Each row also observes the numbers of this many rows before in its episode. Needs --episode."""
     schema: Path | None = None
     """A JSON file that says all of this."""
     exclude: Path | None = None

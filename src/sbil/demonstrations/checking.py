@@ -60,6 +60,7 @@ class Check:
     actions: Mapping[str, int | str]  # rows by action; small counts as "< 10"
     problems: tuple[Problem, ...]  # the worst first
     command: str = ""  # what to type next
+    added: tuple[str, ...] = ()  # the numbers of earlier rows that each row observes too
 
     @property
     def blocked(self) -> bool:
@@ -81,6 +82,7 @@ class Check:
         return replace(
             cls(**content),
             guessed=tuple(content["guessed"]),
+            added=tuple(content["added"]),
             columns=tuple(ColumnFacts(**column) for column in columns),
             episodes=content["episodes"] and EpisodeFacts(**content["episodes"]),
             problems=tuple(Problem(**problem) for problem in content["problems"]),
@@ -137,7 +139,9 @@ def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
     gaps = any(column.missing for column in found.having("observation"))
     wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
     wanted["dates"] = [roles.dates]
-    words = [*schema]
+    wanted["history"] = [str(roles.before.get("history") or "") or None]
+    said = bool(schema and roles.schema and roles.schema.previous_action)
+    words = [*schema, *(["--previous-action"] if roles.before.get("previous_action") and not said else [])]
     for option, names in wanted.items():
         if any(names) and names != implied.get(option):
             words += [f"--{option}", *map(str, names)]
@@ -148,4 +152,9 @@ def _said(schema: Schema) -> dict[str, Sequence[str | None]]:
     """The options that a schema stands for."""
     kinds = {"observations": None, "categories": "category", "one-hot": "one-hot"}
     columns = {o: [c.name for c in schema.columns if kind in (None, c.kind)] for o, kind in kinds.items()}
-    return {**{role: [column] for role, column in schema.roles.items()}, **columns, "missing": [schema.missing]}
+    return {
+        **{role: [column] for role, column in schema.roles.items()},
+        **columns,
+        "missing": [schema.missing],
+        "history": [str(schema.history)],
+    }

@@ -47,7 +47,7 @@ class Gathered:
     """The columns of a table that a schema names, read batch by batch, and where their rows stand.
 
     keep_numbers: whether the numbers are written to the disk; without, they are only looked at.
-    texts: more columns to read as names; their missing values do not matter.
+    texts: columns to read as names whose missing values do not matter: more columns, or the action.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Gathered:
         self.numeric = numeric_columns(schema)
         few = {**schema.levels, schema.action: schema.actions}
         needed = [name for name in (schema.episode, schema.group, schema.action, *sorted(schema.levels)) if name]
-        self.optional = {*texts} - {*needed}
+        self.optional = {*texts} - ({*needed} - {schema.action})
         self.levels = {
             name: Levels(name, MOST_LEVELS if name in few else None, few.get(name, ())) for name in (*needed, *texts)
         }

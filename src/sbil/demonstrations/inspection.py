@@ -56,11 +56,30 @@ def inspect(table: Table, roles: Roles, folder: Path) -> Check:
         episodes=_episodes(read, found["episode"]),
         actions=_balance(tally.counts or {}) if tally else {},
         problems=(),
+        added=_added(schema, counts, problems),
     )
     sound = read if not _unsound(problems) else None
     drawn = None if sound is None else sample.ordered(sound, found["action"], found["episode"])
     problems.apply(RULES, Inspected(seen, counts, read, drawn))
     return replace(seen, problems=problems.sorted())
+
+
+def _added(schema: Schema | None, counts: TableCounts, problems: Problems) -> tuple[str, ...]:
+    """The numbers of earlier rows that each row observes too."""
+    if schema is None or not (schema.previous_action or schema.history):
+        return ()
+
+    def names(column: str) -> tuple[str, ...]:
+        return tuple(in_order(counts.tallies[column].counts or {}))
+
+    columns = tuple(
+        one if one.kind == "number" or one.levels else replace(one, levels=names(one.name)) for one in schema.columns
+    )
+    try:
+        return replace(schema, columns=columns, actions=schema.actions or names(schema.action)).names_of_history
+    except UserError as error:
+        problems.add([_contradiction(error)])
+        return ()
 
 
 def _said(roles: Roles, names: Sequence[str]) -> dict[str, str | None]:
@@ -79,9 +98,14 @@ def _planned(
     try:
         return replace(roles, **columns).plan(tuple(numeric), numeric)
     except UserError as error:
-        message, _, remedy = str(error).rstrip(".").partition("; ")
-        problems.add([Problem("roles", "stops", message, remedy or "give other columns")])
+        problems.add([_contradiction(error)])
         return None
+
+
+def _contradiction(error: UserError) -> Problem:
+    """The problem that the roles of columns contradict one another."""
+    message, _, remedy = str(error).rstrip(".").partition("; ")
+    return Problem("roles", "stops", message, remedy or "give other columns")
 
 
 def _known(schema: Schema | None, action: str | None) -> dict[str, tuple[str, ...]]:

@@ -130,11 +130,11 @@ def answer(request: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _answer(request: dict[str, Any], table: Table, folder: Path) -> dict[str, Any]:
-    from sbil.demonstrations import inspection, rows
+    from sbil.demonstrations import inspection, rows, states
 
     try:
         if request["task"] == "observe":
-            return rows.states(table, Schema.from_json(request["schema"]), folder)
+            return states.states(table, Schema.from_json(request["schema"]), folder)
         roles = Roles.of(request["roles"])
         if request["task"] == "read":
             return rows.demonstrations(table, roles, folder, request.get("notes", False))

@@ -58,6 +58,10 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
         gaps in later tables.
     dates: day-first or month-first: what 03/04/2026 means in the column of the time. It is needed only if no date there
         shows it, as 25/12/2026 does.
+    previous_action: each row also observes the action of the row before in its episode: 0 or 1 per action, and per
+        having no row before.
+    history: each row also observes the numbers of this many rows before in its episode. Where the episode has fewer
+        rows before, they are the numbers of its first row. Rows that are dropped do not count as rows.
     schema: all of this, from a file or from an earlier table; arguments that are given beside it win. Only the levels
         and actions that it lists are allowed.
     exclude: the names of episodes to leave out, or a file with one per line, as the page of `sbil.view` saves it; their

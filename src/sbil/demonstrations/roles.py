@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from sbil.demonstrations.schema import ROLES, Column, Dates, Kind, Missing, Schema
-from sbil.errors import UserError, unknown
+from sbil.errors import UserError, flag, unknown, whole
 
 END = "the end of an episode"
 SHOWN = 20  # names of columns in a message
@@ -33,6 +33,8 @@ class Columns(TypedDict, total=False):
     missing: Missing | None
     schema: Schema | Mapping[str, Any] | str | Path | None
     dates: Dates | None
+    previous_action: bool | None
+    history: int | None
     exclude: Sequence[str] | str | Path
     only: Sequence[str] | str | Path
 
@@ -56,6 +58,8 @@ class Roles:
     exclude: tuple[str, ...] = ()  # names of episodes
     only: tuple[str, ...] = ()  # names of episodes; none: all
     dates: Dates | None = None  # None: what the schema says
+    previous_action: bool | None = None  # None: what the schema says, or no
+    history: int | None = None  # None: what the schema says, or 0
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> "Roles":
@@ -70,6 +74,10 @@ class Roles:
             if name in LISTS and isinstance(value, str):
                 raise UserError(f"{name} is a list. Got the text '{value}'; write ['{value}'].")
         given: dict[str, Any] = {**columns, **{name: tuple(columns.get(name, ())) for name in LISTS}}
+        if given.get("previous_action") is not None:
+            given["previous_action"] = flag("previous_action", given["previous_action"])
+        if given.get("history") is not None:
+            given["history"] = whole("history", given["history"])
         given["units"] = dict(columns.get("units") or {})
         given["schema"] = Schema.of(columns["schema"]) if columns.get("schema") else None
         return cls(**{**given, **{option: _episodes(option, columns.get(option)) for option in ("exclude", "only")}})
@@ -90,6 +98,13 @@ class Roles:
         """What to do where a value is missing."""
         return self.missing or (self.schema.missing if self.schema else "refuse")
 
+    @property
+    def before(self) -> dict[str, Any]:
+        """What a row observes of the rows before it, as entries of the schema."""
+        given = {"previous_action": self.previous_action, "history": self.history}
+        told = {name: getattr(self.schema, name) for name in given} if self.schema else {}
+        return told | {name: value for name, value in given.items() if value is not None}
+
     def plan(self, names: Sequence[str], numeric: Mapping[str, bool]) -> Schema:
         """The schema for a table with the columns `names`; `numeric` says which columns hold numbers."""
         roles = {role: self.said(role) for role in ROLES}
@@ -102,7 +117,8 @@ class Roles:
         columns = self._columns(names, numeric, {name for name in roles.values() if name})
         actions = self.schema.actions if self.schema else ()
         dates = self.dates or (self.schema.dates if self.schema else None)
-        return Schema(columns=columns, actions=actions, missing=self.rule, dates=dates, **roles)  # type: ignore[arg-type]
+        made = Schema(columns=columns, actions=actions, missing=self.rule, dates=dates, **roles)  # type: ignore[arg-type]
+        return replace(made, **self.before)
 
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
         kinds = self._kinds()

@@ -4,7 +4,7 @@ Rows that come grouped by episode and in order stay where they are. Only other r
 gaps to fill, are written once more.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sbil.demonstrations import rules, values
+from sbil.demonstrations import history, rules, values
 from sbil.demonstrations.columns import Gathered, numeric_columns
 from sbil.demonstrations.problems import Problems
-from sbil.demonstrations.roles import Roles, require
+from sbil.demonstrations.roles import Roles
 from sbil.demonstrations.schema import Column, Schema
 from sbil.demonstrations.table import Batch, Table
 from sbil.errors import UserError
@@ -234,7 +234,10 @@ def _write_notes(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
         for column in schema.columns
         for _ in column.names
     ]
-    np.save(folder / "filled.npy", np.stack([order.of(column) for column in gone], axis=1))
+    filled = np.zeros((len(order.of(gone[0])), len(schema.observation_names)), bool)
+    filled[:, : len(gone)] = np.stack([order.of(column) for column in gone], axis=1)
+    history.add_rows(filled, order.first(len(filled)), schema)
+    np.save(folder / "filled.npy", filled)
     if schema.time is None:
         return {"times": None}
     np.save(folder / "times.npy", order.of(read.codes[schema.time].all()))
@@ -250,7 +253,7 @@ def _ids(read: Gathered, order: Order, column: str) -> list[str]:
 def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> str:
     """Write the numbers that a policy sees, in order; returns the name of their file."""
     filled = schema.missing in ("mean", "last") and any(column.name in read.missing for column in schema.columns)
-    if not schema.levels and order.chosen is None and not filled:
+    if not schema.levels and order.chosen is None and not filled and not schema.names_of_history:
         return "numbers.npy"
     length = len(order.chosen) if order.chosen is not None else len(read)
     shape = (length, len(schema.observation_names))
@@ -272,8 +275,19 @@ def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
             at += len(column.names)
     if filled:
         _fill(out, read, order, schema)
+    if schema.names_of_history:
+        first = order.first(length)
+        history.add_rows(out, first, schema)
+        if schema.previous_action:
+            history.add_actions(out, first, _actions(read, order, schema), len(schema.actions))
     out.flush()
     return "observations.npy"
+
+
+def _actions(read: Gathered, order: Order, schema: Schema) -> np.ndarray:
+    """[n] the number of each row's action, -1 where it is missing."""
+    ranks = np.append(read.levels[schema.action].ranks(schema.actions), -1)
+    return order.of(ranks[read.codes[schema.action].all()])
 
 
 def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.ndarray:
@@ -294,49 +308,3 @@ def _fill(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None
                 numbers = np.where(source >= 0, numbers[source], np.nan)
             out[:, at] = np.where(np.isnan(numbers), np.float32(column.fill), numbers)
         at += len(column.names)
-
-
-def _require_columns(schema: Schema, keys: Mapping[str, str], names: Sequence[str]) -> None:
-    for column in schema.columns:
-        require(column.name, names, "observation")
-    for role, name in keys.items():
-        require(name, names, role)
-
-
-def _as_in_the_table(folder: Path, file: str, order: Order) -> str:
-    """Bring observations back to the order of the table, and return the name of their file."""
-    if order.chosen is None:
-        return file
-    np.save(folder / "back.npy", np.load(folder / file, mmap_mode="r")[np.argsort(order.chosen)])
-    return "back.npy"
-
-
-def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
-    """Write the observations of a table whose decisions may not be known, in the order of the file."""
-    _, batches = begin(table)
-    carry = schema.missing == "last" and schema.episode is not None
-    keys = {role: name for role in ("episode", "time") if (name := schema.roles[role])}
-    _require_columns(schema, keys if carry else {}, table.names)
-    shown = {role: name for role, name in keys.items() if name in table.names}
-    # Episode and time are needed only where values are carried on.
-    needed = keys if carry else dict.fromkeys(keys)
-    used = replace(schema, action="", group=None, terminal=None, truncated=None, **needed)
-    problems = Problems(raising=True)
-    read = Gathered(used, folder, problems, texts=tuple(shown.values())).add_all(batches)
-    problems.apply(rules.OF_STATES, read, schema)
-    kept = complete(read) if schema.missing == "drop" else None
-    order = ordered(read, used, kept)
-    problems.apply([rules.gaps_at_the_start], read, schema, order)
-    file = observations(read, order, schema, folder)
-    if carry:
-        file = _as_in_the_table(folder, file, order)
-    rows = np.arange(len(read)) if kept is None else kept
-    np.save(folder / "kept.npy", read.rows.all()[rows])
-    for role, column_name in shown.items():
-        np.save(folder / f"{role}.npy", read.codes[column_name].all()[rows])
-    return {
-        "observations": file,
-        "texts": {role: read.levels[column_name].names for role, column_name in shown.items()},
-        "rows in file": len(read),
-        "filled values": {} if schema.missing == "drop" else read.missing,
-    }

@@ -285,7 +285,23 @@ def gaps_at_the_start(read: Gathered, schema: Schema, order: Order) -> Found:
             yield read.problem("gap at the start", lost, message, remedy, name, order)
 
 
+def unknown_previous_actions(read: Gathered, schema: Schema, order: Order) -> Found:
+    """Missing actions in rows that are followed by another row, which observes them."""
+    if schema.previous_action:
+        unknown = order.of(read.codes[schema.action].all()) < 0
+        unknown[order.ends - 1] = False
+        message = "missing action, and the policy observes it in the next row of the episode"
+        yield read.problem("unknown previous action", unknown, message, "fill it in", schema.action, order)
+
+
+def same_time_before(read: Gathered, schema: Schema, order: Order) -> Found:
+    """Two rows of an episode at the same time, where a policy observes the rows before."""
+    if schema.names_of_history:
+        yield from same_time(read, schema, order)
+
+
 OF_ROWS = (same_time, early_ends, two_ends, torn_groups, gaps_at_the_start)
+OF_HISTORY = (same_time_before, gaps_at_the_start, unknown_previous_actions)  # of a table of states
 
 
 def is_fraction(name: str) -> bool:

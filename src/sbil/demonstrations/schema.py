@@ -12,7 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sbil.errors import UserError, naming, unknown
+from sbil.errors import UserError, flag, naming, unknown, whole
 from sbil.files import json_object
 
 Kind = Literal["number", "category", "one-hot"]
@@ -20,6 +20,7 @@ Missing = Literal["refuse", "mean", "last", "drop"]
 Dates = Literal["day-first", "month-first"]
 ROLES = ("episode", "time", "action", "terminal", "truncated", "group")  # each is one column
 ENDS = ("terminal", "truncated")
+MOST_HISTORY = 100  # rows before a row that it can observe
 LARGEST = 3.4028234663852886e38  # of the numbers that float32 can hold
 
 
@@ -58,6 +59,8 @@ class Schema:
     missing: Missing = "refuse"
     truncated: str | None = None  # 1 or true in the row with which the recording was cut although the process went on
     dates: Dates | None = None  # what 03/04/2026 means in the column of the time; None: nobody said
+    previous_action: bool = False  # whether a row also observes the action of the row before in its episode
+    history: int = 0  # of how many rows before in its episode a row also observes the numbers
 
     def __post_init__(self) -> None:
         twice = _repeated(name for name in self.roles.values() if name)
@@ -69,6 +72,7 @@ class Schema:
         twice = _repeated(column.name for column in self.columns)
         if twice:
             raise UserError(f"column '{twice[0]}' is listed twice among the observations.")
+        self._check_history()
         clash = _repeated(self.observation_names)
         if clash:
             raise UserError(f"two columns become a number called '{clash[0]}'; rename one of them.")
@@ -77,23 +81,50 @@ class Schema:
         if self.dates not in (None, *get_args(Dates)):
             raise unknown("order of dates", self.dates, get_args(Dates))
 
+    def _check_history(self) -> None:
+        object.__setattr__(self, "history", whole("history", self.history))
+        if self.history > MOST_HISTORY:
+            raise UserError(f"history must be a whole number from 0 to {MOST_HISTORY}. Got {self.history}.")
+        if (flag("previous_action", self.previous_action) or self.history) and not self.episode:
+            option = "previous_action" if self.previous_action else "history"
+            raise UserError(f"{option} needs episodes; name their column (--episode), or leave out {option}.")
+
+    @property
+    def names_of_row(self) -> tuple[str, ...]:
+        """The names of the numbers that a policy sees of the row itself."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def names_of_history(self) -> tuple[str, ...]:
+        """The names of the numbers that a policy sees of the rows before."""
+        rows = [f"{back} {'row' if back == 1 else 'rows'} before" for back in range(1, self.history + 1)]
+        earlier = tuple(f"{name}, {row}" for row in rows for name in self.names_of_row)
+        previous = ("no previous action", *(f"previous action: {name}" for name in self.actions))
+        return earlier + previous if self.previous_action else earlier
+
     @property
     def observation_names(self) -> tuple[str, ...]:
         """The names of the numbers that a policy sees."""
-        return tuple(name for column in self.columns for name in column.names)
+        return self.names_of_row + self.names_of_history
+
+    @property
+    def observed(self) -> tuple[Column, ...]:
+        """The columns whose numbers a policy sees, in order: of the row, of the rows before, the previous action."""
+        previous = Column("previous action", "one-hot", ("none before", *self.actions))
+        return self.columns * (1 + self.history) + (previous,) * self.previous_action
 
     @property
     def one_hot(self) -> list[list[int]]:
         """The places of the numbers of each one-hot column, of which one is 1."""
-        ends = accumulate(len(column.names) for column in self.columns)
-        places = [list(range(end - len(column.names), end)) for end, column in zip(ends, self.columns, strict=True)]
-        return [own for own, column in zip(places, self.columns, strict=True) if column.kind == "one-hot"]
+        ends = accumulate(len(column.names) for column in self.observed)
+        places = [list(range(end - len(column.names), end)) for end, column in zip(ends, self.observed, strict=True)]
+        return [own for own, column in zip(places, self.observed, strict=True) if column.kind == "one-hot"]
 
     @property
     def codes(self) -> list[int]:
         """For each number that a policy sees, how many codes it can be: 0 to one less. 0 for a column of numbers."""
         counts = {"number": 0, "one-hot": 2}
-        return [counts.get(column.kind, len(column.levels)) for column in self.columns for _ in column.names]
+        return [counts.get(column.kind, len(column.levels)) for column in self.observed for _ in column.names]
 
     @property
     def roles(self) -> dict[str, str | None]:
@@ -115,9 +146,11 @@ class Schema:
         """As plain values."""
         roles = {role: name for role, name in self.roles.items() if name or role != "truncated"}
         return {
-            **roles,  # without `truncated` if it is not set: older versions did not know it
+            **roles,  # without `truncated` and others if they are not set: older versions did not know them
             "missing": self.missing,
             **({"dates": self.dates} if self.dates else {}),
+            **({"previous_action": True} if self.previous_action else {}),
+            **({"history": self.history} if self.history else {}),
             "actions": list(self.actions),
             "columns": [{**vars(column), "levels": list(column.levels)} for column in self.columns],
         }

@@ -58,7 +58,7 @@ def card(
         "## How sure it is",
         _certainty(policy),
         "## Intended use and limits",
-        LIMITS,
+        _limits(policy),
         "## How to use it",
         _use(policy),
         "## Files",
@@ -76,6 +76,10 @@ Meant for study, for second opinions that a person weighs, and for comparing pra
 - It knows nothing about states unlike those it was trained on, but gives probabilities there too: look at what is
   outside the ranges, and at the flag for unfamiliar states.
 - Other places, times and people may decide differently: score it on decisions of your own first."""
+
+COPYING = """
+- It sees the previous action. A policy that only repeats it agrees with most recorded decisions and has learned nothing
+  about states: compare it with the previous action, above all where the action changes."""
 
 FILES = f"""\
 - `{DESCRIPTION}`: what the policy is, in full; `{WEIGHTS}`: its numbers. Loading them runs no code.
@@ -132,7 +136,7 @@ def _columns(policy: Policy) -> str:
     if not policy.observation_names:
         return ""
     names, schema = policy.observation_names, policy.schema
-    kinds = [_kind(one) for one in schema.columns for _ in one.names] if schema else ["number"] * len(names)
+    kinds = [_kind(one) for one in schema.observed for _ in one.names] if schema else ["number"] * len(names)
     rows = []
     ranges = _ranges(policy.guard, kinds)
     for name, kind, known, *scaling in zip(names, kinds, ranges, *(policy.standardisation or ()), strict=True):
@@ -250,6 +254,10 @@ def _certainty(policy: Policy) -> str:
     if policy.guard and policy.guard.measure:
         lines.append(in_words(policy.guard.measure))
     return "\n".join(lines)
+
+
+def _limits(policy: Policy) -> str:
+    return LIMITS + COPYING if policy.schema and policy.schema.previous_action else LIMITS
 
 
 def _use(policy: Policy) -> str:

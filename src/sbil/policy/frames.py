@@ -23,7 +23,8 @@ def rows_of(frame: Any, names: Sequence[str], schema: Schema | None) -> np.ndarr
     """
     given = table(frame).names
     wanted = [column.name for column in schema.columns] if schema else [*names]
-    by_number = schema is None or (not set(wanted) <= set(given) and set(names) <= set(given))
+    bare = schema is None or bool(schema.names_of_history) or not set(wanted) <= set(given)
+    by_number = schema is None or (bare and set(names) <= set(given))
     missing = [name for name in (names if by_number else wanted) if name not in given]
     if missing:
         raise UserError(
