@@ -139,22 +139,22 @@ def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
     gaps = any(column.missing for column in found.having("observation"))
     wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
     wanted["dates"] = [roles.dates]
-    wanted["history"] = [str(roles.before.get("history") or "") or None]
-    said = bool(schema and roles.schema and roles.schema.previous_action)
-    words = [*schema, *(["--previous-action"] if roles.before.get("previous_action") and not said else [])]
+    words = [*schema, *_rows_before(roles, roles.schema if schema else None)]
     for option, names in wanted.items():
         if any(names) and names != implied.get(option):
             words += [f"--{option}", *map(str, names)]
     return words
 
 
+def _rows_before(roles: Roles, said: Schema | None) -> list[str]:
+    """The options of what a row observes of the rows before it, without those that a schema says already."""
+    words = {"previous_action": ["--previous-action"], "history": ["--history", str(roles.before.get("history"))]}
+    new = {name for name, value in roles.before.items() if value and value != getattr(said, name, None)}
+    return [word for name in words if name in new for word in words[name]]
+
+
 def _said(schema: Schema) -> dict[str, Sequence[str | None]]:
     """The options that a schema stands for."""
     kinds = {"observations": None, "categories": "category", "one-hot": "one-hot"}
     columns = {o: [c.name for c in schema.columns if kind in (None, c.kind)] for o, kind in kinds.items()}
-    return {
-        **{role: [column] for role, column in schema.roles.items()},
-        **columns,
-        "missing": [schema.missing],
-        "history": [str(schema.history)],
-    }
+    return {**{role: [column] for role, column in schema.roles.items()}, **columns, "missing": [schema.missing]}

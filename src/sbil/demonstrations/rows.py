@@ -250,10 +250,15 @@ def _ids(read: Gathered, order: Order, column: str) -> list[str]:
     return [names[code] for code in order.of(read.codes[column].all())[order.starts].tolist()]
 
 
+def _to_fill(read: Gathered, schema: Schema) -> bool:
+    """Whether an observed value is missing, and is to be filled in."""
+    return schema.missing in ("mean", "last") and any(column.name in read.missing for column in schema.columns)
+
+
 def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> str:
     """Write the numbers that a policy sees, in order; returns the name of their file."""
-    filled = schema.missing in ("mean", "last") and any(column.name in read.missing for column in schema.columns)
-    if not schema.levels and order.chosen is None and not filled and not schema.names_of_history:
+    filled = _to_fill(read, schema)
+    if order.chosen is None and not (schema.levels or schema.names_of_history or filled):
         return "numbers.npy"
     length = len(order.chosen) if order.chosen is not None else len(read)
     shape = (length, len(schema.observation_names))
@@ -276,18 +281,18 @@ def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
     if filled:
         _fill(out, read, order, schema)
     if schema.names_of_history:
-        first = order.first(length)
-        history.add_rows(out, first, schema)
-        if schema.previous_action:
-            history.add_actions(out, first, _actions(read, order, schema), len(schema.actions))
+        _add_history(out, read, order, schema)
     out.flush()
     return "observations.npy"
 
 
-def _actions(read: Gathered, order: Order, schema: Schema) -> np.ndarray:
-    """[n] the number of each row's action, -1 where it is missing."""
-    ranks = np.append(read.levels[schema.action].ranks(schema.actions), -1)
-    return order.of(ranks[read.codes[schema.action].all()])
+def _add_history(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None:
+    first = order.first(len(out))
+    history.add_rows(out, first, schema)
+    if schema.previous_action:
+        ranks = np.append(read.levels[schema.action].ranks(schema.actions), -1)  # the last one is for -1, missing
+        actions = order.of(ranks[read.codes[schema.action].all()])
+        history.add_actions(out, first, actions, len(schema.actions))
 
 
 def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.ndarray:
