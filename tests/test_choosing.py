@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 from functools import partial
 
+import jax
 import numpy as np
+import polars as pl
 import pytest
 
 import sbil
-from sbil.choosing import Progress
+from sbil.choosing import Draw, Progress, judge
 from sbil.cli import main
+from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Column, Demonstrations, Schema, Trajectory
 from sbil.dynamics.model import learn
 from sbil.errors import UserError
@@ -430,6 +433,18 @@ def test_a_classifier_that_is_best_is_kept(tmp_path):
     assert isinstance(sbil.Policy.load(tmp_path / "policy").network, Trees)
     assert sbil.verify(tmp_path / "policy", data).same
     assert report.scores["held_out"].accuracy > 0.9
+
+
+def test_the_previous_action_makes_no_model_look_good():
+    """The state is noise, and the previous action is always known."""
+    random = np.random.default_rng(0)
+    rows = {"episode": np.repeat(range(30), 10), "hour": np.tile(range(10), 30), "x": random.normal(size=300)}
+    table = pl.DataFrame({**rows, "act": random.choice(["treat", "wait"], 300)})
+    data = sbil.read(table, episode="episode", time="hour", action="act", previous_action=True)
+    dataset = make_dataset(data, [np.arange(len(data))])
+    why, judges = judge(Draw.of(data, spec_of(data), dataset, jax.random.key(0)), Progress())
+    assert "predicts too little" in why
+    assert not judges.trusted[0]
 
 
 def test_classifiers_do_not_compete_by_imagined_rollouts():

@@ -18,6 +18,7 @@ from jaxtyping import PRNGKeyArray
 
 from sbil.checkpoint import Checkpoint
 from sbil.dataset import Dataset, Spec
+from sbil.demonstrations import Demonstrations
 from sbil.dynamics.measures import SHORTEST, DrawView, Measures, horizons_of, measure_many, views_of
 from sbil.dynamics.model import Model, Trust, learn
 from sbil.dynamics.triples import triples_of
@@ -56,10 +57,12 @@ def judges_of(
     *,
     groups: np.ndarray | None = None,
     one_hot: Sequence[Sequence[int]] = (),
+    repeated: int = 0,
 ) -> Judges:
-    """Learn the models of R draws."""
+    """Learn the models of R draws. repeated: so many columns, the last ones, say nothing about a model."""
     triples = triples_of(dataset, groups, one_hot)
     models, trust = jax.vmap(partial(learn, actions=spec.actions))(keys, triples)
+    trust = trust.without_last(repeated)
     return Judges(models, trust, views_of(dataset), horizons_of(trust))
 
 
@@ -78,6 +81,14 @@ class Draw(NamedTuple):
     groups: np.ndarray | None = None  # of each trajectory
     one_hot: Sequence[Sequence[int]] = ()  # lists of columns of which exactly one is 1
     names: Sequence[str] = ()  # of the columns
+    repeated: int = 0  # so many columns, the last ones, repeat what rows before hold
+
+    @classmethod
+    def of(cls, demonstrations: Demonstrations, spec: Spec, dataset: Dataset, key: PRNGKeyArray) -> "Draw":
+        """A choice on all of some demonstrations."""
+        schema = demonstrations.schema
+        one_hot, repeated = (schema.one_hot, len(schema.names_of_history)) if schema else ((), 0)
+        return cls(spec, dataset, key, demonstrations.groups, one_hot, demonstrations.observation_names, repeated)
 
     @property
     def keys(self) -> PRNGKeyArray:
@@ -180,7 +191,9 @@ def _learned(draw: Draw, progress: Progress) -> Judges:
     """Learn the model, and say so."""
     tell = progress.part(MODEL)
     tell(0.0, "learning a model of the dynamics")
-    judges = judges_of(draw.spec, draw.dataset, draw.keys, groups=draw.groups, one_hot=draw.one_hot)
+    judges = judges_of(
+        draw.spec, draw.dataset, draw.keys, groups=draw.groups, one_hot=draw.one_hot, repeated=draw.repeated
+    )
     horizon = int(judges.horizons[0])
     tell(1.0, f"the model of the dynamics is trusted for {counted(horizon, 'step')}")
     return judges

@@ -300,8 +300,7 @@ def _chosen(
     if len([*candidates, *others]) == 1:
         return Choice(candidates[0], {})
     assert recipe.criterion is not None
-    one_hot = demonstrations.schema.one_hot if demonstrations.schema else ()
-    draw = Draw(spec, dataset, key, demonstrations.groups, one_hot, demonstrations.observation_names)
+    draw = Draw.of(demonstrations, spec, dataset, key)
     return choose(draw, candidates, recipe.criterion, progress, checkpoint, others)
 
 

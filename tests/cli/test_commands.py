@@ -421,9 +421,9 @@ def test_a_policy_of_another_version(capsys, folder, policy):
     other = folder / "newer"
     other.mkdir()
     (other / "weights.safetensors").write_bytes((policy / "weights.safetensors").read_bytes())
-    (other / "policy.json").write_text(json.dumps({**description, "version": 4}))
+    (other / "policy.json").write_text(json.dumps({**description, "version": 5}))
     message = refusal(capsys, "evaluate", other, "--env", "CartPole-v1")
-    assert "format 4" in message
+    assert "format 5" in message
     assert "upgrade" in message
 
 

@@ -9,7 +9,7 @@ import pytest
 import systems
 
 from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.dynamics.model import MEMBERS, follow, learn
+from sbil.dynamics.model import MEMBERS, Trust, follow, learn
 
 
 def low(random):
@@ -96,6 +96,14 @@ def test_columns_whose_steps_are_all_equal_have_no_r2():
     found, _ = after(model, [[50.0, 3.0, 0.1]], [0])
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found[:, 0, 1], 4, rtol=1e-3)  # it grew by 1 every time
+
+
+def test_columns_that_repeat_earlier_rows_do_not_count():
+    trust = Trust(np.array([0.1, 1.0, 1.0]), np.array([[0.1, 1.0, 1.0]]), np.array(0.0))
+    assert trust.after == 1.0
+    assert trust.without_last(2).after == pytest.approx(0.1)
+    assert trust.without_last(2).step == pytest.approx(0.1)
+    assert trust.without_last(0).after == 1.0
 
 
 @pytest.mark.parametrize("name", ["one triple", "no successor"])

@@ -81,6 +81,11 @@ class Trust(NamedTuple):
         """The R2 of the state after 1, 2, ... steps: of the median column. Columns with equal steps do not count."""
         return jnp.nanmedian(jnp.where(jnp.isnan(self.r2)[..., None, :], jnp.nan, self.r2_after), axis=-1)
 
+    def without_last(self, columns: int) -> "Trust":
+        """The trust in the other columns: the last ones repeat what came before, so every model is right about them."""
+        first = self.r2.shape[-1] - columns
+        return self._replace(r2=jnp.where(jnp.arange(self.r2.shape[-1]) < first, self.r2, jnp.nan))
+
 
 class Fit(NamedTuple):
     """The parts of a model that are learned."""

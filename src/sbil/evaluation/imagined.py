@@ -136,9 +136,8 @@ def imagined(policy: Policy, demonstrations: Demonstrations, seed: int = 0) -> I
     """
     must_match(policy, demonstrations)
     dataset = make_dataset(demonstrations, [np.arange(len(demonstrations))])
-    one_hot = demonstrations.schema.one_hot if demonstrations.schema else ()
     key = named("imagined", seed)
-    draw = Draw(policy.spec, dataset, key, demonstrations.groups, one_hot, demonstrations.observation_names)
+    draw = Draw.of(demonstrations, policy.spec, dataset, key)
     why, judges = judge(draw, Progress())
     if why or not judges:
         raise Unimaginable(f"where the policy would go cannot be imagined: {why}.")
