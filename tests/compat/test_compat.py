@@ -1,9 +1,12 @@
 """Files of earlier versions are read as they were then. They are never written again; new ones are added."""
 
+import json
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save
 
 from sbil.demonstrations.formats import npz
 from sbil.experiments.store import read_all
@@ -17,6 +20,21 @@ def test_a_policy_of_format(number):
     policy = Policy.load(HERE / f"policy-{number}")
     assert policy.action_names == ("give", "wait")
     assert policy.schema.episode == "visit"
+    found = policy.probabilities(np.array([[0.5, 1, 0], [-1.2, 0, 1]], np.float32))
+    np.testing.assert_allclose(found, [[0.7741624, 0.2258376], [0.0728781, 0.9271219]], atol=1e-5)
+
+
+def test_a_policy_of_format_1(tmp_path):
+    """Format 1 had no temperature, no energies and no schema; the rest is that of format 2."""
+    described = json.loads((HERE / "policy-2" / "policy.json").read_text())
+    weights = load_file(HERE / "policy-2" / "weights.safetensors")
+    content = save({name: value for name, value in weights.items() if name != "energies"})
+    (tmp_path / "weights.safetensors").write_bytes(content)
+    kept = {name: value for name, value in described.items() if name not in ("temperature", "energies", "schema")}
+    kept |= {"version": 1, "weights_sha256": sha256(content).hexdigest()}
+    (tmp_path / "policy.json").write_text(json.dumps(kept))
+    policy = Policy.load(tmp_path)
+    assert policy.schema is None
     found = policy.probabilities(np.array([[0.5, 1, 0], [-1.2, 0, 1]], np.float32))
     np.testing.assert_allclose(found, [[0.7741624, 0.2258376], [0.0728781, 0.9271219]], atol=1e-5)
 
