@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sbil.cli import main
+from sbil.portfolio import METHODS
+
 PAGE = Path(__file__).parents[2] / "docs" / "your_data.md"
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)
 # The flags that make compilation cheap make training slow. With all updates, the page runs without them.
@@ -25,20 +28,44 @@ def fewer_updates(block):
     return re.sub(r"(--updates |updates=)(\d+)", lambda found: f"{found[1]}{int(found[2]) // 10}", block)
 
 
-@pytest.mark.parametrize("quick", [True, pytest.param(False, marks=pytest.mark.release)])
-def test_the_page_goes_all_the_way(tmp_path, quick):
-    environment = dict(os.environ) if quick else AS_ELSEWHERE
-    found = {}  # what every command printed
+def follow(run_python, run_command, change=str):
+    """Run every block of the page in order; return what each command printed at last."""
+    found = {}
     for kind, block in BLOCKS:
-        if quick:
-            block = fewer_updates(block)
+        block = change(block)
         if kind == "python":
-            ran([sys.executable, "-c", block], tmp_path, environment)
+            run_python(block)
             continue
         for line in block.strip().splitlines():
             program, *words = line.split()
             assert program == "sbil"
-            found[words[0]] = ran([sys.executable, "-m", "sbil", *words], tmp_path, environment)
+            found[words[0]] = run_command(words)
+    return found
+
+
+def test_the_page_goes_all_the_way(tmp_path, monkeypatch, capsys):
+    """In this process, with fewer updates, and fewer candidates of auto."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sbil.portfolio.METHODS", METHODS[::7])
+
+    def command(words):
+        capsys.readouterr()
+        main(words)
+        return capsys.readouterr().out
+
+    check(follow(lambda block: exec(compile(block, PAGE.name, "exec"), {}), command, fewer_updates), tmp_path)
+
+
+@pytest.mark.release
+def test_the_page_goes_all_the_way_in_processes_of_its_own(tmp_path):
+    def python(*words):
+        return ran([sys.executable, *words], tmp_path, AS_ELSEWHERE)
+
+    check(follow(lambda block: python("-c", block), lambda words: python("-m", "sbil", *words)), tmp_path)
+
+
+def check(found, tmp_path):
+    """The page says what its commands say."""
     assert list(found) == ["check", "view", "compare", "train", "show", "verify", "evaluate", "predict", "export"]
     written = {path.name for path in tmp_path.iterdir()}
     assert {"cells.html", "policy", "decisions.csv", "policy.onnx"} <= written

@@ -1,6 +1,6 @@
 """Any input gives data or a one-line error: no traceback, no hang, no recorded value in the message.
 
-`SBIL_FUZZ=2500 pytest tests/demonstrations/test_fuzz.py` tries that many inputs; the default is 300.
+`SBIL_FUZZ=2500 pytest tests/demonstrations/test_fuzz.py` tries that many inputs; the default is 150.
 """
 
 import csv
@@ -29,7 +29,7 @@ from sbil.demonstrations import Demonstrations, Schema, check, read, reader_proc
 from sbil.errors import UserError
 from sbil.policy import Policy, Standardisation
 
-COUNT = int(os.environ.get("SBIL_FUZZ", "300"))
+COUNT = int(os.environ.get("SBIL_FUZZ", "150"))
 PATIENCE = 20.0  # seconds for one input; a machine may be busy
 START = 120.0  # seconds for the process to be ready
 

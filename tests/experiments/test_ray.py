@@ -236,6 +236,7 @@ class TestOnACluster:
         assert "\n" not in str(caught.value)
         assert attempts.read_text() == "x"
 
+    @pytest.mark.release
     def test_a_killed_worker_costs_no_result(self, cluster, expected, tmp_path, monkeypatch, capfd):
         notes = tmp_path / "notes"
         notes.mkdir()
@@ -251,6 +252,7 @@ class TestOnACluster:
         assert_same([result for result, _ in found], expected, BC)
         assert capfd.readouterr().out == ""
 
+    @pytest.mark.release
     def test_a_lost_node_costs_no_result(self, cluster, second, expected, tmp_path, monkeypatch):
         lost = second.node_id
         notes = tmp_path / "notes"
@@ -270,6 +272,7 @@ class TestOnACluster:
         assert_same([result for result, _ in found], expected, CELLS)
 
 
+@pytest.mark.release
 class TestALostCause:
     """The executor makes its own connections; the workers are quick because they compute nothing."""
 

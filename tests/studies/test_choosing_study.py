@@ -5,7 +5,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from studies.choosing import choices, run, tables
+from studies.choosing import choices, horizons, run, tables
 
 METHODS = tuple(choices.SINGLE)
 KEY = ("CartPole-v1", "dqn", "greedy", 20, 1)
@@ -68,6 +68,8 @@ def test_tables_count_what_is_clear():
 
 
 def test_a_tiny_run_is_resumed_measured_and_taken(tmp_path, monkeypatch):
+    for module in (run, horizons):
+        monkeypatch.setattr(module, "HORIZONS", (1, 2))
     monkeypatch.setattr("sbil.portfolio.METHODS", (("bc", "default", {}), ("bc", "default", {"hidden": (8, 8)})))
     how = {"out": tmp_path / "runs", "draws": 2, "networks": 2, "episodes": 2, "updates": 5, "sizes": (1,)}
     asked = run.Run(**how, settings=run.SETTINGS[:1])
