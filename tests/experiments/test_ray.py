@@ -187,6 +187,7 @@ def connection(cluster):
     ray.shutdown()
 
 
+@pytest.mark.release
 @pytest.mark.usefixtures("connection")
 class TestOnACluster:
     """One connection for all of these, so that warm workers are used again."""
@@ -236,7 +237,6 @@ class TestOnACluster:
         assert "\n" not in str(caught.value)
         assert attempts.read_text() == "x"
 
-    @pytest.mark.release
     def test_a_killed_worker_costs_no_result(self, cluster, expected, tmp_path, monkeypatch, capfd):
         notes = tmp_path / "notes"
         notes.mkdir()
@@ -252,7 +252,6 @@ class TestOnACluster:
         assert_same([result for result, _ in found], expected, BC)
         assert capfd.readouterr().out == ""
 
-    @pytest.mark.release
     def test_a_lost_node_costs_no_result(self, cluster, second, expected, tmp_path, monkeypatch):
         lost = second.node_id
         notes = tmp_path / "notes"
