@@ -45,7 +45,7 @@ def json_object(content: str | bytes, what: str, whole: str, finite: bool = True
     what, whole: what is read, and what it is a part of, for messages. finite: refuse NaN and infinity.
     """
     try:
-        found = json.loads(content, object_pairs_hook=_unique)
+        found = json.loads(content, object_pairs_hook=unique_keys)
         json.dumps(found, ensure_ascii=False, allow_nan=not finite).encode()  # half a character is JSON but not text
     except (ValueError, RecursionError):
         raise UserError(f"{what} is not readable JSON; {whole} is damaged.") from None
@@ -54,10 +54,11 @@ def json_object(content: str | bytes, what: str, whole: str, finite: bool = True
     return found
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dictionary. Refuse a key that it has twice."""
     entries = dict(pairs)
     if len(entries) != len(pairs):
-        raise ValueError("a key is given twice")
+        raise UserError("has the same key twice; remove one of them")
     return entries
 
 

@@ -120,8 +120,6 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 Given = Policy | str | Path  # a policy, or the path of its folder
-
-
 Several = Mapping[str, Given] | Sequence[Given]
 
 

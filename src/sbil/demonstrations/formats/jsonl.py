@@ -15,6 +15,7 @@ import polars as pl
 from sbil.demonstrations.formats import Format
 from sbil.demonstrations.table import Batch, Table, checked_names, of_values
 from sbil.errors import UserError
+from sbil.files import unique_keys
 
 ROWS = 50_000  # of a batch
 
@@ -47,7 +48,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _object(number: int, line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_once)
+        row = json.loads(line.decode("utf-8-sig"), object_pairs_hook=unique_keys)
     except UnicodeDecodeError:
         raise UserError(f"line {number} is not UTF-8 text; save the file as UTF-8.") from None
     except (ValueError, RecursionError) as error:
@@ -56,14 +57,6 @@ def _object(number: int, line: bytes) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise UserError(f"line {number} is no JSON object; write one object per line.")
     return row
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object as a dictionary. Refuse a key that it has twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise UserError("has the same key twice; remove one of them")
-    return found
 
 
 FORMAT = Format("JSON lines", (".jsonl", ".ndjson"), table=table)
