@@ -21,6 +21,7 @@ SINGLE = {
     "edm_imagined:rollouts": "EDM on imagined states",
 }
 LOW = 0.95  # a score of BC below this leaves room for improvement
+TOGETHER = (3, 5)  # policies of an ensemble
 
 Key = tuple[str, str, str, int, int]
 Scores = dict[str, np.ndarray]  # of each way of choosing, [draws]

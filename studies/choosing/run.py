@@ -27,6 +27,7 @@ from sbil.choosing import CLONING, Judges, judged, judges_of
 from sbil.clinical import icu_sepsis
 from sbil.dataset import Dataset, Spec, capacity_for, features_of, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations
+from sbil.ensembles import ensemble, widened
 from sbil.environments.icu_sepsis import NAME as SEPSIS
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
@@ -37,8 +38,7 @@ from sbil.policy import Policy
 from sbil.portfolio import NETWORKS, portfolio
 from sbil.selection import Candidate, Job, select, trainings
 from sbil.training import stack
-from studies.choosing import ensembles
-from studies.choosing.choices import CELL, STORED
+from studies.choosing.choices import CELL, STORED, TOGETHER
 from studies.choosing.horizons import HORIZONS, measures_by_horizon
 
 SIZES = (1, 3, 7, 15)
@@ -321,10 +321,10 @@ def _ensembles(cells: Cells, judges: Judges, parts: list[tuple[pl.DataFrame, Any
     known = sorted((one for one in known if not one[0]["diverged"]), key=lambda one: one[0]["distance"])
     nearest = [_alike([one for one in known if one[0]["run"] == run]) for run in range(len(cells.units))]
     depths = np.array([own[0][1].depth for own in nearest])
-    for size, depth in product(ensembles.SIZES, np.unique(depths)):
+    for size, depth in product(TOGETHER, np.unique(depths)):
         runs = np.flatnonzero(depths == depth)
         members = [[jax.tree.map(itemgetter(place), net) for _, net, place in nearest[run][:size]] for run in runs]
-        stacked = jax.device_get(stack([ensembles.ensemble(own, width) for own in members]))
+        stacked = jax.device_get(stack([ensemble([widened(network, width) for network in own]) for own in members]))
         made = {"run": runs, "method": f"nearest {size}", "network": 0, "hidden": "", "diverged": False}
         yield pl.DataFrame(made | _played(cells, stacked, runs)).hstack(_acted(cells, judges, stacked, runs, False))
 

@@ -8,10 +8,10 @@ import polars as pl
 from sbil import environments
 from sbil.reports.differences import difference, verdict
 from sbil.text import counted, markdown_table
-from studies.choosing import ensembles
 from studies.choosing.choices import (
     CELL,
     LOW,
+    TOGETHER,
     WAYS,
     Key,
     Scores,
@@ -130,7 +130,7 @@ def measures(pilot: pl.DataFrame) -> str:
 
 def joined(pilot: pl.DataFrame) -> str:
     """Write the mean score of the nearest policy of each draw, and of ensembles of the nearest."""
-    names = [f"nearest {size}" for size in ensembles.SIZES]
+    names = [f"nearest {size}" for size in TOGETHER]
     rows = [["setting", "trajectories", "nearest policy", *(f"ensemble of the {name}" for name in names)]]
     for key, runs in by_cell(pilot).items():
         means = [WAYS["by imagined rollouts"](draw) for draw in single(runs).partition_by("draw")]
