@@ -109,10 +109,17 @@ def demonstrations(
 
 def transitions(observation: np.ndarray, action: np.ndarray) -> Transitions:
     """A minibatch of pairs; nothing is known of what follows them."""
-    no = jnp.zeros(len(action), bool)
-    return Transitions(
-        jnp.asarray(observation), jnp.asarray(action), jnp.asarray(observation), no, no, jnp.zeros(len(action), int)
-    )
+    no = np.zeros(len(action), bool)
+    return triples(observation, action, observation, no, no)
+
+
+def triples(
+    observation: np.ndarray, action: np.ndarray, following: np.ndarray, has_next: np.ndarray, terminal: np.ndarray
+) -> Transitions:
+    """A minibatch of triples; no decision that follows is known."""
+    time, no = np.zeros(len(action), int), np.zeros(len(action), bool)
+    steps = Transitions(observation, action, following, has_next, terminal, time, np.asarray(action), no)
+    return jax.tree.map(jnp.asarray, steps)
 
 
 def run_of(dataset: Dataset, run: int) -> Dataset:

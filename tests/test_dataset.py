@@ -38,7 +38,7 @@ def test_spec():
 def test_pool_holds_the_steps_of_flat():
     pool, flat = make_pool(DEMONSTRATIONS), DEMONSTRATIONS.flat()
     steps = transitions(pool, jnp.arange(len(flat.action)))
-    for name in steps._fields:
+    for name in set(steps._fields) - {"next_action", "has_next_action"}:  # which a draw decides
         np.testing.assert_array_equal(getattr(steps, name), getattr(flat, name), err_msg=name)
     assert pool.observations.dtype == jnp.float32
     assert not flat.has_next.all()
@@ -123,6 +123,89 @@ def test_rows_are_drawn_uniformly_and_padding_never():
     assert values.tolist() == [10, 11, 12, 13]
     assert chisquare(counts).pvalue > 1e-3
     assert rows.mask.tolist() == [True] * 4 + [False] * 2
+
+
+def quadruples_of(dataset, count=2_000):
+    """(State, decision, whether the next decision is known, next state, next decision), each once, as drawn."""
+    batch = jax.jit(lambda dataset, key: dataset.batch(key, count))(dataset, jax.random.key(0))
+    after = jnp.where(batch.has_next_action, batch.next_action, -1)
+    told = (batch.observation[:, 0], batch.action, batch.has_next_action, batch.next_observation[:, 0], after)
+    return sorted(set(zip(*(leaf.tolist() for leaf in told), strict=True)))
+
+
+def counted(lengths, last=(), terminal=()):
+    """As `numbered`; the decision at state s is s modulo 4."""
+    made = numbered(lengths, last)
+    trajectories = (
+        Trajectory(t.observations, t.observations[: len(t), 0].astype(int) % 4, terminal=index in terminal)
+        for index, t in enumerate(made.trajectories)
+    )
+    return Demonstrations(tuple(trajectories), tuple("abcd"))
+
+
+def test_the_next_decision_is_known_where_the_next_step_is_labelled_too():
+    """Steps 0 to 2 and 3 to 4, states 0 to 2 and 3 to 5: no next decision at the last step of a trajectory."""
+    dataset = make_dataset(counted((3, 2, 2), last=(1,), terminal=(0,)), [np.array([1, 0])], capacity=9)
+    expected = [(0, 0, True, 1, 1), (1, 1, True, 2, 2), (2, 2, False, 2, -1), (3, 3, True, 4, 0), (4, 0, False, 5, -1)]
+    assert quadruples_of(probes.run_of(dataset, 0)) == expected
+
+
+def test_no_next_decision_across_trajectories():
+    """Trajectory 1 begins at the row after trajectory 0, in the pool and in the draw."""
+    dataset = probes.run_of(make_dataset(counted((1, 1, 1)), [np.array([0, 1, 2])]), 0)
+    assert not any(known for _, _, known, _, _ in quadruples_of(dataset))
+    assert int(dataset.quadruples.size) == 0
+
+
+def test_no_next_decision_after_thinning():
+    dataset = make_dataset(counted((9, 7)), [np.array([0, 1])] * 2, thin=[2, 1], capacity=20)
+    thinned, whole = (probes.run_of(dataset, run) for run in range(2))
+    assert not any(known for _, _, known, _, _ in quadruples_of(thinned))
+    assert int(thinned.quadruples.size) == 0
+    assert int(whole.quadruples.size) == 14
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_no_next_decision_beyond_the_size(size):
+    """The rows after the size are padding, although they name steps of the same trajectory; so does a full draw."""
+    dataset = probes.run_of(make_dataset(counted((5,)), [np.array([0])]), 0)
+    dataset = dataset._replace(labelled=dataset.labelled._replace(size=jnp.int32(size)))
+    found = quadruples_of(dataset)
+    assert [known for _, _, known, _, _ in found] == [True] * (size - 1) + [False]
+    quadruples = jax.jit(lambda dataset: dataset.quadruples)(dataset)
+    assert quadruples.indices[: quadruples.size].tolist() == list(range(size - 1))
+
+
+def test_no_next_decision_that_is_held_out():
+    dataset = probes.run_of(make_dataset(counted((6,)), [np.array([0])]), 0)
+    rows = dataset.labelled.where(jnp.array([True, True, False, True, False, True]))
+    found = quadruples_of(dataset._replace(labelled=rows))
+    assert [known for _, _, known, _, _ in found] == [True, False, False, False]
+
+
+def test_quadruples_as_transitions():
+    dataset = probes.run_of(make_dataset(counted((3, 2), last=(1,)), [np.array([1, 0])], capacity=9), 0)
+    rows = dataset.quadruples
+    steps = dataset.pool.transitions(rows.indices[: int(rows.size)], followed=True)
+    assert steps.has_next_action.all()
+    assert (steps.action.tolist(), steps.next_action.tolist()) == ([3, 0, 1], [0, 1, 2])
+    np.testing.assert_array_equal(steps.next_observation[:, 0], steps.observation[:, 0] + 1)
+
+
+def test_what_nobody_reads_is_not_computed():
+    """A program that reads states and decisions of a batch alone looks up nothing else."""
+    dataset = probes.run_of(make_dataset(counted((6,)), [np.array([0])]), 0)
+
+    def lookups(use):
+        text = jax.jit(use).lower(dataset, jax.random.key(0)).compile().as_text()
+        return text.count("gather(") + text.count("dynamic-slice(")
+
+    def pairs(dataset, key):
+        steps = dataset.labelled.sample(key, 4)
+        return dataset.pool.before(steps), dataset.pool.action[steps]
+
+    assert lookups(lambda dataset, key: dataset.batch(key, 4)[:2]) == lookups(pairs) > 0
+    assert lookups(lambda dataset, key: dataset.batch(key, 4)) > lookups(pairs)
 
 
 def states_of(dataset, count=6_000):

@@ -81,6 +81,8 @@ class Transitions(NamedTuple):
     has_next: Bool[Array, " batch"]  # the next state was recorded
     terminal: Bool[Array, " batch"]  # the process ended; a time limit is not an end
     time: Int[Array, " batch"]  # the number of the step in its trajectory
+    next_action: Int[Array, " batch"]  # the decision at the next state; means nothing where has_next_action is False
+    has_next_action: Bool[Array, " batch"]  # the run may use the next decision of the trajectory; `Dataset.followed`
 
     @property
     def known(self) -> Bool[Array, " batch"]:
@@ -130,8 +132,9 @@ class Pool(NamedTuple):
         """Return the observations that followed; the same observation if the next one is not known."""
         return self.look(self.row[steps] + self.has_next[steps].astype(self.row.dtype))
 
-    def transitions(self, steps: Int[Array, " batch"]) -> Transitions:
-        """Return the decisions at `steps`."""
+    def transitions(self, steps: Int[Array, " batch"], followed: Bool[Array, " batch"] | bool = False) -> Transitions:
+        """Return the decisions at `steps`. followed: at which of them the run may also use the next decision."""
+        followed = jnp.broadcast_to(followed, steps.shape)
         return Transitions(
             observation=self.before(steps),
             action=self.action[steps],
@@ -139,6 +142,8 @@ class Pool(NamedTuple):
             has_next=self.has_next[steps],
             terminal=self.terminal[steps],
             time=self.time[steps],
+            next_action=self.action[steps + followed.astype(steps.dtype)],
+            has_next_action=followed,
         )
 
 
@@ -150,7 +155,11 @@ class Rows(NamedTuple):
 
     def sample(self, key: PRNGKeyArray, count: int) -> Int[Array, " count"]:
         """Draw `count` of the rows, uniformly, with replacement."""
-        return self.indices[jax.random.randint(key, (count,), 0, jnp.maximum(self.size, 1))]
+        return self.indices[self.places(key, count)]
+
+    def places(self, key: PRNGKeyArray, count: int) -> Int[Array, " count"]:
+        """Draw where in `indices` `count` of the rows stand, uniformly, with replacement."""
+        return jax.random.randint(key, (count,), 0, jnp.maximum(self.size, 1))
 
     @property
     def mask(self) -> Bool[Array, " capacity"]:
@@ -173,7 +182,18 @@ class Dataset(NamedTuple):
 
     def batch(self, key: PRNGKeyArray, count: int) -> Transitions:
         """Draw a minibatch of labelled steps."""
-        return self.pool.transitions(self.labelled.sample(key, count))
+        places = self.labelled.places(key, count)
+        return self.pool.transitions(self.labelled.indices[places], self.followed(places))
+
+    def followed(self, places: Int[Array, "*batch"]) -> Bool[Array, "*batch"]:
+        """Whether the step that follows in the trajectory is labelled too, for some places in `labelled.indices`.
+
+        A draw lists the steps of a trajectory in their order, so the step that follows stands at the next place.
+        """
+        rows, after = self.labelled, places + 1
+        step, other = rows.indices[places], rows.indices[jnp.minimum(after, rows.indices.shape[-1] - 1)]
+        together = self.pool.trajectory[other] == self.pool.trajectory[step]
+        return (other == step + 1) & together & (after < rows.size)
 
     def runs(self, members: np.ndarray) -> "Dataset":
         """Return the data of the given runs."""
@@ -184,6 +204,11 @@ class Dataset(NamedTuple):
     def triples(self) -> Rows:
         """Return the labelled steps with a known successor. Use it in `init`, as `Rows.where`."""
         return self.labelled.where(self.pool.known[self.labelled.indices])
+
+    @property
+    def quadruples(self) -> Rows:
+        """Return the labelled steps whose next step is labelled too. Use it in `init`, as `Rows.where`."""
+        return self.labelled.where(self.followed(jnp.arange(self.labelled.indices.shape[-1])))
 
     def states(self, key: PRNGKeyArray, batch: Transitions) -> Float[Array, "batch inputs"]:
         """Draw a minibatch of states, uniform over labelled and unlabelled ones together.

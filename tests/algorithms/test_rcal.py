@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 import probes
 from sbil.algorithms.bc import BCConfig, bc, policy_loss
 from sbil.algorithms.rcal import NORMS, PRESETS, RCALConfig, implied_reward, rcal, reward_loss
-from sbil.dataset import Transitions, make_dataset, spec_of
+from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.training import train_many, train_one
 
@@ -36,14 +36,14 @@ def random_batch(count=12, features=3, actions=3):
     rng = np.random.default_rng(2)
     terminal, has_next = np.arange(count) % 4 == 1, np.arange(count) % 3 > 0
     steps = (rng.normal(size=(count, features)), rng.integers(0, actions, count), rng.normal(size=(count, features)))
-    return jax.tree.map(jnp.asarray, Transitions(*steps, has_next, terminal, np.zeros(count, int)))
+    return probes.triples(*steps, has_next, terminal)
 
 
 def implied(values, state, action, after, terminal):
     """The reward that a table of logits implies for these steps."""
     states, actions, others = np.eye(STATES)[state], np.asarray(action), np.eye(STATES)[after]
-    steps = Transitions(states, actions, others, np.ones(len(actions), bool), terminal, np.zeros(len(actions), int))
-    return jax.jit(implied_reward)(probes.table(values), jax.tree.map(jnp.asarray, steps), DISCOUNT)
+    steps = probes.triples(states, actions, others, np.ones(len(actions), bool), terminal)
+    return jax.jit(implied_reward)(probes.table(values), steps, DISCOUNT)
 
 
 def test_inverse_bellman_returns_the_reward_of_a_deterministic_process():
@@ -201,8 +201,7 @@ def test_norms_worked_by_hand():
         "huber": [0.02, 0.32, 1.0, 3.5, 2.5],
     }
     no = np.zeros(5, bool)
-    steps = (np.eye(5), np.zeros(5, int), np.eye(5), no, ~no, np.zeros(5, int))
-    batch = jax.tree.map(jnp.asarray, Transitions(*steps))
+    batch = probes.triples(np.eye(5), np.zeros(5, int), np.eye(5), no, ~no)
     for norm, values in expected.items():
         np.testing.assert_allclose(NORMS[norm](rewards), values, rtol=1e-6)
         _, loss = loss_of(probes.table(rewards[:, None]), batch, RCALConfig(norm=norm))

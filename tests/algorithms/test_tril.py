@@ -8,7 +8,7 @@ import pytest
 import probes
 from sbil.algorithms.bc import policy_loss
 from sbil.algorithms.tril import Heads, TRILConfig, prediction_loss, tril
-from sbil.dataset import Transitions, make_dataset, spec_of
+from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.networks import MLP, Dense, Scaling
 from sbil.training import train_one
@@ -27,14 +27,8 @@ def heads_by_hand():
 def test_prediction_loss_worked_by_hand():
     """Standardised by mean 1 and scale 2. The third step has no successor, and the value in its place is not read."""
     state, following, action = np.array([0.5, -1.0, 0.25]), np.array([1.5, 2.0, np.nan]), np.array([0, 1, 1])
-    batch = Transitions(
-        jnp.asarray(1 + 2 * state[:, None]),
-        jnp.asarray(action),
-        jnp.asarray(1 + 2 * following[:, None]),
-        jnp.array([True, True, False]),
-        jnp.zeros(3, bool),
-        jnp.zeros(3, int),
-    )
+    has_next = np.array([True, True, False])
+    batch = probes.triples(1 + 2 * state[:, None], action, 1 + 2 * following[:, None], has_next, np.zeros(3, bool))
     scaling = Scaling(jnp.array([1.0]), jnp.array([2.0]))
     error = following - np.tanh(2 * state) - 3 * action
     np.testing.assert_allclose(
