@@ -74,7 +74,7 @@ def test_a_tiny_run_is_resumed_measured_and_taken(tmp_path, monkeypatch):
     how = {"out": tmp_path / "runs", "draws": 2, "networks": 2, "episodes": 2, "updates": 5, "sizes": (1,)}
     asked = run.Run(**how, settings=run.SETTINGS[:1])
     run.run(asked)
-    path = run.Cells(asked, run.Setting.parse(run.SETTINGS[0])).path
+    path = run.Kept(asked, run.Setting.parse(run.SETTINGS[0])).path
     before = path.stat().st_mtime_ns
     run.run(asked)
     assert path.stat().st_mtime_ns == before
@@ -92,7 +92,7 @@ def test_a_tiny_run_is_resumed_measured_and_taken(tmp_path, monkeypatch):
 def test_stored_networks_are_those_that_were_trained(tmp_path, monkeypatch):
     monkeypatch.setattr("sbil.portfolio.METHODS", (("bc", "default", {"hidden": (8, 8)}),))
     asked = run.Run(out=tmp_path, draws=2, networks=1, episodes=2, updates=5, sizes=(1,), hold_out=False)
-    cells = run.Cells(asked, run.Setting.parse(run.SETTINGS[0]))
+    cells = run.Kept(asked, run.Setting.parse(run.SETTINGS[0]))
     rows, networks = run.trained(cells)
     run.run(run.Run(**{**vars(asked), "settings": run.SETTINGS[:1]}))
     read = cells.read("8x8", len(rows))
