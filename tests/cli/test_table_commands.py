@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import onnxruntime
 import polars as pl
 import pytest
 from stays import changed, write_table
@@ -611,6 +612,60 @@ def test_a_policy_that_sees_the_rows_before(table, folder, capsys):
     assert not (folder / "never.csv").exists()
     line = refusal(capsys, "evaluate", made, "--env", "CartPole-v1", "--previous-action")
     assert "--previous-action has no effect with --env" in line
+
+
+def test_a_policy_that_knows_what_is_missing(folder, capsys):
+    """From check to an exported file; gaps in other columns are counted and said."""
+    gaps = [[*row[:3], "" if row[1] == 2 else row[3], 40 + row[0], *row[5:]] for row in rows()]
+    table = written(folder / "gaps.csv", gaps)
+    roles = (*ROLES, "--observations", "pulse", "age", "--missing", "indicator")
+    names = ["pulse", "pulse missing", "age"]
+    run("check", table, *roles)
+    assert "each row also observes: pulse missing\n" in capsys.readouterr().out
+
+    made = folder / "marking"
+    run("train", "bc", "--data", table, *roles, "--updates", "30", "--out", made)
+    said = capsys.readouterr().out
+    assert "observed: pulse, pulse missing, age" in said
+    assert "24 missing values were filled in (pulse 24)" in said
+    assert "so no number marks them" not in said
+    policy = Policy.load(made)
+    assert list(policy.observation_names) == names
+    assert policy.guard.outside(np.array([80, 0.5, 45])).tolist() == [False, True, False]
+    assert "| pulse missing | missing or not | - | - | - | - |" in (made / "README.md").read_text()
+    assert answered(capsys, "verify", made, "--data", table)["same"]
+    assert answered(capsys, "export", made, "--onnx", folder / "marking.onnx")["observation"] == names
+    run("view", table, "--policy", made, "--out", folder / "marking.html")
+
+    more = [[*row[:4], "" if row[0] == 3 else row[4], *row[5:]] for row in gaps]
+    later = written(folder / "more-gaps.csv", more)
+    out = ("--out", folder / "marked.csv")
+    run("predict", made, "--data", later, *out)
+    said = capsys.readouterr().out
+    assert "28 missing values were filled in (pulse 24, age 4)" in said
+    assert "of these, 4 are in columns that missed none in training, so no number marks them (age 4)" in said
+    found = answered(capsys, "predict", made, "--data", later, *out, "--overwrite")
+    assert (found["filled"], found["newly missing"]) == ({"pulse": 24, "age": 4}, {"age": 4})
+    run("evaluate", made, "--data", later)
+    assert "of these, 4 are in columns that missed none in training" in capsys.readouterr().out
+    decided = pl.read_csv(folder / "marked.csv")
+    seen = read(later, schema=policy.schema)
+    seen = np.concatenate([trajectory.observations for trajectory in seen.trajectories])
+    np.testing.assert_allclose(decided["probability of fluid"], policy.probabilities(seen)[:, 0], atol=1e-6)
+    np.testing.assert_array_equal(policy.act(pl.read_csv(later)), policy.act(seen))
+    session = onnxruntime.InferenceSession(folder / "marking.onnx")
+    np.testing.assert_allclose(
+        session.run(["probabilities"], {"observation": seen})[0], policy.probabilities(seen), atol=1e-5
+    )
+    line = refusal(capsys, "predict", made, "--data", later, *out, "--overwrite", "--missing", "refuse")
+    assert "missing value" in line
+
+
+def test_indicators_are_for_policies_that_have_them(policy, table, folder, capsys):
+    words = ("predict", policy, "--data", table, "--out", folder / "never.csv", "--missing", "indicator")
+    line = refusal(capsys, *words)
+    assert "was trained without numbers that mark missing values; choose mean, last or drop" in line
+    assert not (folder / "never.csv").exists()
 
 
 # Exporting

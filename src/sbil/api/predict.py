@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Decisions:
         training, and which.
     dropped: rows that were left out because a value is missing.
     filled: missing values that were filled in, by column.
+    new: those of them whose column had none in training, as far as the policy knows: it has no number that marks them.
     percentile: a state is unfamiliar if it is above this percentile.
     alarm: the whole table beside the training data; None if the policy does not know its columns.
     """
@@ -43,6 +44,7 @@ class Decisions:
     filled: Mapping[str, int]
     percentile: float
     alarm: Alarm | None = None
+    new: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def actions(self) -> dict[str, int]:
@@ -71,6 +73,8 @@ class Decisions:
         return {
             **{"rows": rows, "dropped": self.dropped, "actions": self.actions, "unfamiliar": self.unfamiliar},
             "outside": self.outside,
+            "filled": dict(self.filled),
+            "newly missing": dict(self.new),
             "alarm": self.alarm.as_json() if self.alarm else None,
         }
 
@@ -109,8 +113,8 @@ def predict(
     table: a path or a data frame with the columns that the policy was trained on, in any order. If the policy observes
         the rows before, these are the episode and the time too, and the action where it observes the previous one; it
         may be empty in the last row of an episode.
-    missing: what to do if a value is missing: refuse, mean, last or drop; default: what was done in training. The means
-        are those of training.
+    missing: what to do if a value is missing: refuse, mean, last, indicator or drop; default: what was done in
+        training. The means are those of training.
     unfamiliar: a state is unfamiliar if it is above this percentile by the policy's measure.
     out: also write the decisions to this CSV or Parquet file.
     overwrite: replace that file if it exists.
@@ -127,13 +131,15 @@ def predict(
             "policy.probabilities in Python."
         )
     schema = replace(policy.schema, missing=missing) if missing else policy.schema  # type: ignore[arg-type]
+    if missing == "indicator" and policy.schema.missing != missing:
+        raise UserError(f"{name} was trained without numbers that mark missing values; choose mean, last or drop.")
     rows = read_observations(table, schema)
     frame = _decided(policy, rows, unfamiliar)
     known = "percentile" in frame.columns
     found = (
         alarm(policy, rows.observations, frame["percentile"].to_numpy(), rows.episode, unfamiliar) if known else None
     )
-    made = Decisions(frame, policy, rows.dropped, rows.filled, unfamiliar, found)
+    made = Decisions(frame, policy, rows.dropped, rows.filled, unfamiliar, found, rows.new)
     if out is not None:
         made.save(out, overwrite)
     return made

@@ -30,9 +30,10 @@ class ColumnOptions:
     """Columns of text or codes that become one number each."""
     one_hot: tuple[str, ...] = ()
     """Columns of text or codes that become 0 or 1 per value."""
-    missing: Literal["refuse", "mean", "last", "drop"] | None = None
+    missing: Literal["refuse", "mean", "last", "drop", "indicator"] | None = None
     """What to do if a value is missing: refuse (default), fill in the mean of the column, fill in the last value of the
-    episode (or the mean if there is no earlier value), or drop the row."""
+    episode (or the mean if there is no earlier value), fill in the mean and let an indicator (0 or 1) say so, or drop
+    the row."""
     dates: Literal["day-first", "month-first"] | None = None
     """What 03/04/2026 means in the column of the time. Needed only if no date in the column shows it."""
     previous_action: bool = False
@@ -64,11 +65,15 @@ def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:
     dropped = made.get("rows in file", 0) - made.get("rows", 0)
     if dropped:
         print(f"{dropped:,} rows were dropped because a value is missing")
-    tell_filled(made.get("filled values") or {})
+    tell_filled(made.get("filled values") or {}, made.get("newly missing") or {})
 
 
-def tell_filled(filled: Mapping[str, int]) -> None:
-    """Print how many missing values were filled in, by column."""
+def tell_filled(filled: Mapping[str, int], new: Mapping[str, int]) -> None:
+    """Print how many missing values were filled in, by column, and which columns had none in training."""
     if filled:
         words = ", ".join(f"{name} {count:,}" for name, count in list(filled.items())[:SHOWN])
         print(f"{sum(filled.values()):,} missing values were filled in ({words})")
+    if new:
+        words = ", ".join(f"{name} {count:,}" for name, count in list(new.items())[:SHOWN])
+        count = f"of these, {sum(new.values()):,} are in columns that missed none in training"
+        print(f"{count}, so no number marks them ({words})")

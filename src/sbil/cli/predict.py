@@ -28,7 +28,7 @@ class Command(Written):
     """The table: one file, a folder or a glob. It needs the columns the policy was trained on."""
     out: Path
     """The table to write: .csv or .parquet."""
-    missing: Annotated[str | None, tyro.conf.arg(metavar="{refuse,mean,last,drop}")] = None
+    missing: Annotated[str | None, tyro.conf.arg(metavar="{refuse,mean,last,drop,indicator}")] = None
     """What to do if a value is missing (default: what was done in training; the means are those of training)."""
     unfamiliar: float = 99.0
     """Flag a state as unfamiliar if it is above this percentile by the policy's measure (the card says which)."""
@@ -56,7 +56,7 @@ def show(command: Command, made: "Decisions") -> None:
     if made.dropped:
         be = "is" if made.dropped == 1 else "are"
         print(f"{counted(made.dropped, 'row')} {be} left out because a value is missing")
-    tell_filled(made.filled)
+    tell_filled(made.filled, made.new)
     strange = made.unfamiliar
     if strange is not None:
         be = "is" if strange == 1 else "are"

@@ -16,7 +16,7 @@ from sbil.demonstrations.table import Batch
 from sbil.demonstrations.values import Levels, Times, Values
 
 if TYPE_CHECKING:
-    from sbil.demonstrations.rows import Order
+    from sbil.demonstrations.order import Order
 
 MOST_LEVELS = 1_000
 
@@ -89,9 +89,9 @@ class Gathered:
         return self.times.all() if self.times else None
 
     def ranks(self, column: str, levels: Sequence[str] = ()) -> np.ndarray:
-        """[n] the place of each row's name in `levels`, by default in all names in order."""
+        """[n] the place of each row's name in `levels`, by default in all names in order; -1 where it is missing."""
         known = self.levels[column]
-        return known.ranks(levels or known.in_order)[self.codes[column].all()]
+        return np.append(known.ranks(levels or known.in_order), np.int32(-1))[self.codes[column].all()]
 
     def at(self, index: int) -> dict[str, Any]:
         """Where a row stands, for a problem."""

@@ -13,9 +13,10 @@ from sbil.demonstrations.columns import Gathered
 from sbil.demonstrations.counting import READ_AS_NAMES, TableCounts
 from sbil.demonstrations.guessing import guess
 from sbil.demonstrations.inspected import Inspected
+from sbil.demonstrations.order import ordered
 from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.roles import Roles, require
-from sbil.demonstrations.rows import begin, complete, looks_numeric, ordered, wanted
+from sbil.demonstrations.rows import begin, complete, looks_numeric, wanted, with_indicators
 from sbil.demonstrations.sample import Sample
 from sbil.demonstrations.schema import ROLES, Schema
 from sbil.demonstrations.table import Batch, Table
@@ -56,7 +57,7 @@ def inspect(table: Table, roles: Roles, folder: Path) -> Check:
         episodes=_episodes(read, found["episode"]),
         actions=_balance(tally.counts or {}) if tally else {},
         problems=(),
-        added=_added(schema, counts, problems),
+        added=_added(schema, read, counts, problems),
     )
     sound = read if not _unsound(problems) else None
     drawn = None if sound is None else sample.ordered(sound, found["action"], found["episode"])
@@ -64,19 +65,22 @@ def inspect(table: Table, roles: Roles, folder: Path) -> Check:
     return replace(seen, problems=problems.sorted())
 
 
-def _added(schema: Schema | None, counts: TableCounts, problems: Problems) -> tuple[str, ...]:
-    """The numbers of earlier rows that each row observes too."""
-    if schema is None or not (schema.previous_action or schema.history):
+def _added(schema: Schema | None, read: Gathered | None, counts: TableCounts, problems: Problems) -> tuple[str, ...]:
+    """The numbers that each row observes too and that do not stand in it."""
+    if schema is None or read is None:
         return ()
 
     def names(column: str) -> tuple[str, ...]:
         return tuple(in_order(counts.tallies[column].counts or {}))
 
+    schema = with_indicators(schema, read)
+    if not schema.adds:
+        return ()
     columns = tuple(
         one if one.kind == "number" or one.levels else replace(one, levels=names(one.name)) for one in schema.columns
     )
     try:
-        return replace(schema, columns=columns, actions=schema.actions or names(schema.action)).names_of_history
+        return replace(schema, columns=columns, actions=schema.actions or names(schema.action)).added
     except UserError as error:
         problems.add([_contradiction(error)])
         return ()

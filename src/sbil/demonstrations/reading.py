@@ -27,6 +27,7 @@ class States(NamedTuple):
     time: list[str] | None
     dropped: int  # rows left out because a value is missing
     filled: dict[str, int]  # values that were missing and filled in, by column
+    new: dict[str, int]  # those of them whose column had none in training, as far as the schema knows
 
 
 class Notes(NamedTuple):
@@ -54,8 +55,9 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
     one_hot: columns of text or codes that become 0 or 1 per level.
     units: of observed columns, to show with their names.
     missing: refuse (default), mean (fill with the mean of the column), last (fill with the last value of the episode,
-        or with the mean where there is none), or drop (leave out the row). The schema keeps the means in any case, for
-        gaps in later tables.
+        or with the mean where there is none), indicator (fill with the mean, and let one more number per column with
+        missing values say where one is missing), or drop (leave out the row). The schema keeps the means in any case,
+        for gaps in later tables.
     dates: day-first or month-first: what 03/04/2026 means in the column of the time. It is needed only if no date there
         shows it, as 25/12/2026 does.
     previous_action: each row also observes the action of the row before in its episode: 0 or 1 per action, and per
@@ -96,7 +98,8 @@ def read_observations(source: Any, schema: Schema | str | Path) -> States:
         texts = {role: _texts(folder, role, names) for role, names in result["texts"].items()}
         kept = np.load(folder / "kept.npy")
         seen, dropped = _mapped(folder / result["observations"]), result["rows in file"] - len(kept)
-        return States(seen, kept, texts.get("episode"), texts.get("time"), dropped, result["filled values"])
+        filled, new = result["filled values"], result["newly missing"]
+        return States(seen, kept, texts.get("episode"), texts.get("time"), dropped, filled, new)
 
 
 def _texts(folder: Path, role: str, names: list[str]) -> list[str]:

@@ -17,13 +17,13 @@ from sbil.demonstrations import values
 from sbil.demonstrations.formats.dialect import SIGNS
 from sbil.demonstrations.problems import Problem, Severity
 from sbil.demonstrations.roles import listed
-from sbil.demonstrations.schema import Schema
+from sbil.demonstrations.schema import FILLING, Schema
 from sbil.demonstrations.table import Batch
 from sbil.demonstrations.values import Values
 
 if TYPE_CHECKING:
     from sbil.demonstrations.columns import Gathered
-    from sbil.demonstrations.rows import Order
+    from sbil.demonstrations.order import Order
 
 NAMED = 10  # columns in a message about missing values
 DROP = "choose drop for missing values (--missing drop), which leaves such rows out"
@@ -141,21 +141,26 @@ def _judged(name: str, schema: Schema) -> tuple[Severity, str, bool]:
     if name in schema.roles.values() or name not in [column.name for column in schema.columns]:
         return "stops", f"fill it in, or {DROP}", False
     if schema.missing == "refuse":
-        return "stops", "fill it in, or choose mean, last or drop for missing values (--missing)", number
+        return "stops", "fill it in, or choose mean, last, indicator or drop for missing values (--missing)", number
     if schema.missing == "last":
         first = "or the mean of the column where there is none before" if number else "a level of its own may say more"
         severity: Severity = "note" if number else "harms"
         return severity, f"filled with the last value of the episode, {first}", False
+    said = ", and one more number says so" if schema.missing == "indicator" else ""
     if number:
-        return "note", "filled with the mean of the column", False
+        return "note", f"filled with the mean of the column{said}", False
+    if said and name in [column.name for column in schema.columns if column.kind == "one-hot"]:
+        return "note", "no level is 1 there, and one more number says so", False
     return "stops", f"a category has no mean: write a level of its own, or {DROP}", False
 
 
 def _empty(name: str, read: Gathered, schema: Schema) -> bool:
     """Whether an observed column has no value, and the schema knows none to fill in."""
     column = next((column for column in schema.columns if column.name == name), None)
-    filled = column is None or (schema.missing in ("mean", "last") and column.fill is not None)
-    return not filled and read.missing[name] == len(read)
+    if column is None or read.missing[name] < len(read):
+        return False
+    known = column.fill is not None or (schema.missing == "indicator" and bool(column.levels))
+    return not (schema.missing in FILLING and known)
 
 
 def empty_columns(read: Gathered, schema: Schema) -> Found:
@@ -214,7 +219,7 @@ def unknown_names(read: Gathered, schema: Schema) -> Found:
 
 def no_mean(read: Gathered, schema: Schema) -> Found:
     """Gaps in a later table that only a mean of training could fill, where the schema has none."""
-    for column in schema.columns if schema.missing in ("mean", "last") else ():
+    for column in schema.columns if schema.missing in FILLING else ():
         if column.kind == "number" and column.fill is None and column.name in read.missing:
             message = "missing value, and the schema has no mean of training for it"
             remedy = "fill it in, choose drop for missing values, or train again"

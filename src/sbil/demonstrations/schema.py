@@ -16,11 +16,12 @@ from sbil.errors import UserError, flag, naming, unknown, whole
 from sbil.files import json_object
 
 Kind = Literal["number", "category", "one-hot"]
-Missing = Literal["refuse", "mean", "last", "drop"]
+Missing = Literal["refuse", "mean", "last", "drop", "indicator"]
 Dates = Literal["day-first", "month-first"]
 ROLES = ("episode", "time", "action", "terminal", "truncated", "group")  # each is one column
 ENDS = ("terminal", "truncated")
 MOST_HISTORY = 100  # rows before a row that it can observe
+FILLING = ("mean", "last", "indicator")  # rules for missing values that keep the row
 LARGEST = 3.4028234663852886e38  # of the numbers that float32 can hold
 
 
@@ -36,13 +37,31 @@ class Column:
     levels: tuple[str, ...] = ()
     unit: str = ""
     fill: float | None = None  # replaces a missing number: the mean of the table that was read for training
+    indicator: bool | None = None  # whether one more number says where the value is missing; None: not yet known
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the column's numbers, with their unit."""
         if self.kind == "one-hot":
-            return tuple(f"{self.name}={level}" for level in self.levels)
-        return (f"{self.name} [{self.unit}]" if self.unit else self.name,)
+            return (*(f"{self.name}={level}" for level in self.levels), *self.added)
+        return (f"{self.name} [{self.unit}]" if self.unit else self.name, *self.added)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of the numbers that do not stand in the table; they are the last ones."""
+        return (f"{self.name} missing",) if self.indicator else ()
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values, without what is not known and what older versions did not know."""
+        added = {} if self.indicator is None else {"indicator": self.indicator}
+        own = {name: value for name, value in vars(self).items() if name != "indicator"}
+        return {**own, "levels": list(self.levels), **added}
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """For each of its numbers, how many codes it can be: 0 to one less. 0 for a column of numbers."""
+        own = {"number": (0,), "one-hot": (2,) * len(self.levels)}.get(self.kind, (len(self.levels),))
+        return own + (2,) * len(self.added)
 
 
 @dataclass(frozen=True)
@@ -123,8 +142,17 @@ class Schema:
     @property
     def codes(self) -> list[int]:
         """For each number that a policy sees, how many codes it can be: 0 to one less. 0 for a column of numbers."""
-        counts = {"number": 0, "one-hot": 2}
-        return [counts.get(column.kind, len(column.levels)) for column in self.observed for _ in column.names]
+        return [count for column in self.observed for count in column.codes]
+
+    @property
+    def adds(self) -> bool:
+        """Whether a policy sees numbers that do not stand in the row of the table."""
+        return self.previous_action or self.history > 0 or any(column.added for column in self.columns)
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of these numbers."""
+        return (*(name for column in self.columns for name in column.added), *self.names_of_history)
 
     @property
     def roles(self) -> dict[str, str | None]:
@@ -152,7 +180,7 @@ class Schema:
             **({"previous_action": True} if self.previous_action else {}),
             **({"history": self.history} if self.history else {}),
             "actions": list(self.actions),
-            "columns": [{**vars(column), "levels": list(column.levels)} for column in self.columns],
+            "columns": [column.as_json() for column in self.columns],
         }
 
     @classmethod
@@ -190,7 +218,8 @@ def _column(content: Any) -> Column:
     if isinstance(content, str):
         content = {"name": content}
     if not isinstance(content, Mapping) or not isinstance(content.get("name"), str) or not content["name"]:
-        raise UserError("a column of a schema is a name, or an object with 'name', 'kind', 'levels', 'unit', 'fill'.")
+        entries = ", ".join(f"'{field.name}'" for field in fields(Column))
+        raise UserError(f"a column of a schema is a name, or an object with {entries}.")
     name = f"column '{content['name']}'"
     _only(content, Column, f"entry of {name}")
     column = Column(**{**content, "levels": _words(content.get("levels", []), f"levels of {name}")})
@@ -201,6 +230,12 @@ def _column(content: Any) -> Column:
     number = isinstance(column.fill, int | float) and type(column.fill) is not bool and abs(column.fill) <= LARGEST
     if not (column.fill is None or number):
         raise UserError(f"the fill of {name} must be a number that float32 can hold.")
+    if (
+        column.indicator is not None
+        and flag(f"the indicator of {name}", column.indicator)
+        and column.kind == "category"
+    ):
+        raise UserError(f"{name} is a category and has no indicator; make it one-hot.")
     return column
 
 

@@ -9,9 +9,11 @@ import numpy as np
 
 from sbil.demonstrations import rules
 from sbil.demonstrations.columns import Gathered
+from sbil.demonstrations.observations import newly_missing, observations
+from sbil.demonstrations.order import Order, ordered
 from sbil.demonstrations.problems import Problems
 from sbil.demonstrations.roles import require
-from sbil.demonstrations.rows import Order, begin, complete, observations, ordered
+from sbil.demonstrations.rows import begin, complete
 from sbil.demonstrations.schema import Schema
 from sbil.demonstrations.table import Table
 from sbil.errors import UserError
@@ -68,4 +70,5 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
         "texts": {role: read.levels[column_name].names for role, column_name in shown.items()},
         "rows in file": len(read),
         "filled values": {} if schema.missing == "drop" else read.missing,
+        "newly missing": newly_missing(read, schema),
     }

@@ -136,7 +136,7 @@ def _columns(policy: Policy) -> str:
     if not policy.observation_names:
         return ""
     names, schema = policy.observation_names, policy.schema
-    kinds = [_kind(one) for one in schema.observed for _ in one.names] if schema else ["number"] * len(names)
+    kinds = [kind for one in schema.observed for kind in _kinds(one)] if schema else ["number"] * len(names)
     rows = []
     ranges = _ranges(policy.guard, kinds)
     for name, kind, known, *scaling in zip(names, kinds, ranges, *(policy.standardisation or ()), strict=True):
@@ -174,10 +174,11 @@ def _counts(kind: str, mean: float = math.nan, scale: float = math.nan) -> bool:
     return kind != "number" or (0 < mean < 1 and math.isclose(scale**2, mean * (1 - mean), rel_tol=1e-2))
 
 
-def _kind(column: Column) -> str:
-    if column.kind != "category":
-        return column.kind
-    return f"category ({', '.join(f'{number} {level}' for number, level in enumerate(column.levels))})"
+def _kinds(column: Column) -> list[str]:
+    """What each number of a column is."""
+    levels = ", ".join(f"{number} {level}" for number, level in enumerate(column.levels))
+    own = f"category ({levels})" if column.kind == "category" else column.kind
+    return [own] * (len(column.names) - len(column.added)) + ["missing or not"] * len(column.added)
 
 
 def _actions(policy: Policy) -> str:

@@ -23,7 +23,7 @@ def rows_of(frame: Any, names: Sequence[str], schema: Schema | None) -> np.ndarr
     """
     given = table(frame).names
     wanted = [column.name for column in schema.columns] if schema else [*names]
-    bare = schema is None or bool(schema.names_of_history) or not set(wanted) <= set(given)
+    bare = schema is None or schema.adds or not set(wanted) <= set(given)
     by_number = schema is None or (bare and set(names) <= set(given))
     missing = [name for name in (names if by_number else wanted) if name not in given]
     if missing:

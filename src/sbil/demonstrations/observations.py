@@ -1,0 +1,98 @@
+"""The numbers that a policy sees of each row of a table, on the disk.
+
+Rows that come grouped by episode and in order stay where they are. Only other rows, and tables with categories, with
+gaps to fill or with numbers to add, are written once more.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from sbil.demonstrations import history
+from sbil.demonstrations.columns import Gathered, numeric_columns
+from sbil.demonstrations.order import Order
+from sbil.demonstrations.schema import FILLING, Column, Schema
+
+BLOCK = 100_000  # rows written at a time
+
+
+def _to_fill(read: Gathered, schema: Schema) -> bool:
+    """Whether an observed value is missing, and is to be filled in."""
+    return schema.missing in FILLING and any(column.name in read.missing for column in schema.columns)
+
+
+def newly_missing(read: Gathered, schema: Schema) -> dict[str, int]:
+    """Missing values by column, of columns that had none in training, where the schema says so."""
+    complete = [column.name for column in schema.columns if column.indicator is False]
+    return {name: read.missing[name] for name in complete if name in read.missing}
+
+
+def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> str:
+    """Write the numbers that a policy sees, in order; returns the name of their file."""
+    filled = _to_fill(read, schema)
+    if order.chosen is None and not (schema.levels or schema.adds or filled):
+        return "numbers.npy"
+    length = len(order.chosen) if order.chosen is not None else len(read)
+    shape = (length, len(schema.observation_names))
+    out = np.lib.format.open_memmap(folder / "observations.npy", mode="w+", dtype=np.float32, shape=shape)
+    codes = {column.name: _places(read, order, column, schema) for column in schema.columns if column.kind != "number"}
+    place = numeric_columns(schema)
+    kept = read.numbers.all()
+    for start in range(0, length, BLOCK):
+        part = slice(start, min(start + BLOCK, length))
+        numbers, at = kept[part if order.chosen is None else order.chosen[part]], 0
+        for column in schema.columns:
+            if column.kind == "number":
+                block = _number(column, numbers[:, place[column.name]])
+            else:
+                block = _name(column, codes[column.name][part])
+            out[part, at : at + len(column.names)] = block
+            at += len(column.names)
+    if filled:
+        _fill(out, read, order, schema)
+    if schema.names_of_history:
+        _add_history(out, read, order, schema)
+    out.flush()
+    return "observations.npy"
+
+
+def _number(column: Column, numbers: np.ndarray) -> np.ndarray:
+    """[n, 1 or 2] the numbers of a column, and whether each is missing if the column has an indicator."""
+    return np.stack([numbers, np.isnan(numbers)], axis=1) if column.indicator else numbers[:, None]
+
+
+def _name(column: Column, places: np.ndarray) -> np.ndarray:
+    """[n, numbers] the places of names as numbers: the place itself, or 0 and 1 per level; -1 where missing."""
+    if column.kind == "category":
+        return places[:, None]
+    levels = [*range(len(column.levels)), *([-1] if column.indicator else [])]
+    return np.equal.outer(places, levels)
+
+
+def _add_history(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None:
+    first = order.first(len(out))
+    history.add_rows(out, first, schema)
+    if schema.previous_action:
+        ranks = np.append(read.levels[schema.action].ranks(schema.actions), -1)  # the last one is for -1, missing
+        actions = order.of(ranks[read.codes[schema.action].all()])
+        history.add_actions(out, first, actions, len(schema.actions))
+
+
+def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.ndarray:
+    """[n] the place of each row's level; the last one known of the episode where it is missing."""
+    places = order.of(read.ranks(column.name, column.levels))
+    if schema.missing == "last":
+        places = places[order.carried(order.of(read.codes[column.name].all()) < 0)]
+    return places
+
+
+def _fill(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None:
+    at = 0
+    for column in schema.columns:
+        if column.kind == "number" and column.name in read.missing:
+            numbers = np.array(out[:, at])
+            if schema.missing == "last":
+                source = order.carried(np.isnan(numbers))
+                numbers = np.where(source >= 0, numbers[source], np.nan)
+            out[:, at] = np.where(np.isnan(numbers), np.float32(column.fill), numbers)
+        at += len(column.names)
