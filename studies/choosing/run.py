@@ -60,7 +60,7 @@ class Measure(Run):
     """Let the networks of finished settings act in models. Give the same words as for their run."""
 
     pilot: bool = False
-    """Measure what the rules were chosen from: rollouts over many horizons, and ensembles of the nearest."""
+    """Measure rollouts over many horizons, too: what the rules were chosen from."""
 
 
 @dataclass(frozen=True)
@@ -171,9 +171,7 @@ def measured(cells: Kept, pilot: bool) -> pl.DataFrame:
     for (hidden,), rows in pl.read_parquet(cells.path).partition_by("hidden", as_dict=True).items():
         networks = cells.read(hidden, len(rows))
         parts.append((rows.hstack(_acted(cells, judges, networks, rows["run"].to_numpy(), pilot)), networks))
-    known = pl.concat([rows for rows, _ in parts])
-    if pilot:
-        known = pl.concat([known, *_ensembles(cells, judges, parts)], how="diagonal_relaxed")
+    known = pl.concat([*(rows for rows, _ in parts), *_ensembles(cells, judges, parts)], how="diagonal_relaxed")
     return cells.identified(known.join(trust(judges), on="run").drop("hidden"))
 
 

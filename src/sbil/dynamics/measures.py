@@ -56,7 +56,7 @@ def horizons_of(trust: Trust) -> np.ndarray:
     """[R], how many steps policies act in the models: fewer than SHORTEST means that a model is not trusted.
 
     They act until the model has lost the share LOST of the median column. Beyond the steps that were recorded in a row
-    the loss is taken to grow evenly.
+    errors are taken to add up evenly, so that the lost variance grows with the square of the steps.
     """
     lost = 1 - np.asarray(trust.after)
     return np.array([_horizon(own[np.isfinite(own)]) for own in lost])
@@ -66,7 +66,7 @@ def _horizon(lost: np.ndarray) -> int:
     """The steps before a model has lost too much; lost: [recorded steps], its share after 1, 2, ... steps."""
     if (too_much := lost > LOST).any():
         return min(int(too_much.argmax()), LONGEST)
-    return int(min(len(lost) * LOST / max(lost[-1], LOST / LONGEST), LONGEST)) if lost.size else 0
+    return int(min(len(lost) * (LOST / max(lost[-1], 1e-9)) ** 0.5, LONGEST)) if lost.size else 0
 
 
 def views_of(dataset: Dataset) -> DrawView:
