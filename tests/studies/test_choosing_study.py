@@ -82,7 +82,7 @@ def test_a_tiny_run_is_resumed_measured_and_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "STORED", tmp_path / "stored")
     for _ in range(2):  # the second time it replaces the same draws
         run.take(run.Take(folder=tmp_path / "runs"))
-    rows = pl.read_parquet(tmp_path / "stored" / "seed2.parquet")
+    rows = pl.read_parquet(tmp_path / "stored" / "seed3.parquet")
     assert rows["method"].value_counts(sort=True).rows() == [
         ("bc", 4), ("bc+hidden=8x8", 4), ("nearest 3", 2), ("nearest 5", 2)
     ]  # fmt: skip
