@@ -97,7 +97,7 @@ def test_gaps_after_training_without_any(trained, tmp_path, capsys):
     gaps = changed(whole, tmp_path / "gaps.csv", "pulse", "NA")
     fills = [column.fill for column in Policy.load(policy).schema.columns]
     assert fills == pytest.approx([5.5, np.mean([row[3] for row in rows()]), 51.5])
-    assert "choose mean, last or drop for missing values" in refusal(capsys, "evaluate", policy, "--data", gaps)
+    assert "choose mean, last, indicator or drop" in refusal(capsys, "evaluate", policy, "--data", gaps)
     assert answered(capsys, "evaluate", policy, "--data", gaps, "--missing", "mean")["steps"] == 96
     words = ("predict", policy, "--data", gaps, "--out", tmp_path / "gaps decided.csv", "--missing", "mean")
     assert answered(capsys, *words)["rows"] == 96

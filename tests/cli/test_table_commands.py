@@ -614,6 +614,18 @@ def test_a_policy_that_sees_the_rows_before(table, folder, capsys):
     assert "--previous-action has no effect with --env" in line
 
 
+def test_columns_are_dropped(table, folder, capsys):
+    words = ("train", "bc", "--data", table, *ROLES, "--updates", "10", "--out", folder / "dropped")
+    run(*words, "--drop", "age", "patient")
+    assert "observed: pulse; left out: patient, age, sex" in capsys.readouterr().out
+    assert answered(capsys, "verify", folder / "dropped", "--data", table)["same"]
+    without = written(folder / "without.csv", [[row[3]] for row in rows()], ["pulse"])
+    run("predict", folder / "dropped", "--data", without, "--out", folder / "dropped.csv")
+    line = refusal(capsys, *words, "--overwrite", "--drop", "agee")
+    assert "no column 'agee' (drop); did you mean 'age'?" in line
+    assert "missing" in refusal(capsys, *words, "--overwrite", "--drop", "patient")  # age misses a value
+
+
 def test_a_policy_that_knows_what_is_missing(folder, capsys):
     """From check to an exported file; gaps in other columns are counted and said."""
     gaps = [[*row[:3], "" if row[1] == 2 else row[3], 40 + row[0], *row[5:]] for row in rows()]

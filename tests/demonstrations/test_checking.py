@@ -80,6 +80,16 @@ def test_the_command_that_follows_does_not_say_again_what_a_schema_says(tmp_path
     )
 
 
+def test_dropped_columns_are_neither_guessed_nor_judged():
+    table = stays(reward=range(40), label=["a", "b"] * 20)
+    found = check(table, drop=["treatment", "reward"])
+    assert found.roles["action"] == "label"
+    assert {column.name: column.role for column in found.columns}["reward"] == "dropped"
+    assert not [problem for problem in found.problems if problem.column in ("reward", "treatment")]
+    assert "--drop treatment reward" in found.command
+    assert [problem for problem in check(table).problems if problem.column == "reward"]
+
+
 def test_the_command_that_follows_for_what_is_no_table(tmp_path):
     save(read(stays(), **ROLES | {"episode": "stay_id", "action": "treatment"}), tmp_path / "stays.npz")
     found = check(tmp_path / "stays.npz")

@@ -104,6 +104,45 @@ def test_without_an_episode_each_row_is_one(tmp_path, here):
     assert read_.provenance["left out columns"] == []
 
 
+def test_dropped_columns_are_never_observed(tmp_path, here):
+    file = write(tmp_path, GOOD)
+    plain, kept = read(file, **ROLES, one_hot=["sex"]), read(file, **ROLES, one_hot=["sex"], drop=["pulse"])
+    assert kept.observation_names == plain.observation_names[1:]
+    assert seen(kept) == [[row[1:] for row in rows] for rows in seen(plain)]
+    assert kept.provenance["left out columns"] == ["pulse"]
+    schema = kept.schema
+    assert schema.drop == ("pulse",)
+    assert Schema.from_json(schema.as_json()) == schema
+    assert "drop" not in plain.schema.as_json()
+    later = write(tmp_path, "sex\nf\n", "later.csv")
+    assert read_observations(later, schema).observations.tolist() == [[1, 0]]
+    assert read(write(tmp_path, GOOD.replace("pulse", "other"), "other.csv"), schema=schema).schema == schema
+    by_schema = {**ROLES, "columns": [], "drop": ["stay", "pulse"]}
+    again = read(file, schema=by_schema, one_hot=["sex"])
+    assert again.observation_names == kept.observation_names
+    assert read(file, schema=plain.schema, drop=["pulse"]).observation_names == kept.observation_names
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"drop": ["pulse"]}, "no column of numbers is left to observe"),
+        ({"drop": ["puls"]}, "no column 'puls' (drop); did you mean 'pulse'?"),
+        ({"drop": [3]}, "drop must be the name of a column. Got 3."),
+        ({"drop": "pulse"}, "drop is a list. Got the text 'pulse'; write ['pulse']."),
+        ({"drop": ["pulse"], "observations": ["pulse"]}, "column 'pulse' is both observed and dropped; choose one."),
+        ({"drop": ["sex"], "one_hot": ["sex"]}, "column 'sex' is both observed and dropped; choose one."),
+        ({"schema": {**ROLES, "columns": [], "drop": ["puls"]}}, "no column 'puls' (drop); did you mean 'pulse'?"),
+        ({"schema": {**ROLES, "columns": [], "drop": "pulse"}}, "the drop of a schema must be a list"),
+        ({"schema": {**ROLES, "columns": [], "drop": [1]}}, "the drop must be a list of different texts"),
+    ],
+)
+def test_what_cannot_be_dropped(tmp_path, here, given_, message):
+    with pytest.raises(UserError) as error:
+        read(write(tmp_path, GOOD), **(ROLES | given_))
+    assert message in str(error.value)
+
+
 def test_text_columns_are_left_out(tmp_path, here):
     read_ = read(write(tmp_path, GOOD), **ROLES)
     assert read_.observation_names == ("pulse",)

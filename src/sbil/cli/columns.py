@@ -30,6 +30,8 @@ class ColumnOptions:
     """Columns of text or codes that become one number each."""
     one_hot: tuple[str, ...] = ()
     """Columns of text or codes that become 0 or 1 per value."""
+    drop: tuple[str, ...] = ()
+    """Columns that are never observed, for example identifiers and what became known after the decision."""
     missing: Literal["refuse", "mean", "last", "drop", "indicator"] | None = None
     """What to do if a value is missing: refuse (default), fill in the mean of the column, fill in the last value of the
     episode (or the mean if there is no earlier value), fill in the mean and let an indicator (0 or 1) say so, or drop

@@ -24,7 +24,7 @@ class ColumnFacts:
     """One column of a table."""
 
     name: str
-    role: str  # a role such as episode or action, observation, category, one-hot, or left out
+    role: str  # a role such as episode or action, observation, category, one-hot, dropped, or left out
     type: str  # number, whole number or text
     missing: int
     missing_share: float
@@ -137,6 +137,7 @@ def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
     wanted["categories"] = [column.name for column in found.having("category")]
     wanted["one-hot"] = [column.name for column in found.having("one-hot")]
     gaps = any(column.missing for column in found.having("observation"))
+    wanted["drop"] = [*roles.drop]
     wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
     wanted["dates"] = [roles.dates]
     words = [*schema, *_rows_before(roles, roles.schema if schema else None)]

@@ -35,7 +35,8 @@ UNSOUND = (
 def inspect(table: Table, roles: Roles, folder: Path) -> Check:
     """Look through a table; roles that were not given are guessed."""
     first, batches = begin(table)
-    found = guess(_said(roles, table.names), first, roles.observed)
+    free = first._replace(frame=first.frame.drop(roles.dropped, strict=False))
+    found = guess(_said(roles, table.names), free, roles.observed)
     problems = Problems(raising=False)
     numeric = {name: looks_numeric(first, name) for name in table.names}
     schema = _planned(roles, found, numeric, problems)
@@ -165,11 +166,12 @@ def _columns(
 ) -> Iterator[ColumnFacts]:
     observed = schema.columns if schema else ()
     role_of = {column.name: "observation" if column.kind == "number" else str(column.kind) for column in observed}
+    role_of |= dict.fromkeys(schema.drop if schema else (), "dropped")
     role_of |= {name: role for role, name in found.items() if name}
     for name, tally in counts.tallies.items():
         role = role_of.get(name, "left out")
         missing = read.missing.get(name, 0) if read is not None and name in role_of else None
-        named = role in READ_AS_NAMES or (role == "left out" and not numeric[name])
+        named = role in READ_AS_NAMES or (role in ("left out", "dropped") and not numeric[name])
         yield tally.facts(role, numeric[name], named, missing)
 
 

@@ -27,7 +27,7 @@ MANY = 100  # values of a number that may be an identifier
 VALUES = 5  # different ones in such a column
 EARLIER, LATER = {"prev", "previous", "last", "lag", "lagged", "before", "old"}, {"next", "future", "lead", "after"}
 OUTCOMES = {"outcome", "died", "dead", "death", "deceased", "mortality", "survived", "survival", "expire", "expired"}
-LEAVE_OUT = "leave it out of the observations (--observations), unless it was known before the decision"
+LEAVE_OUT = "leave it out (--drop), unless it was known before the decision"
 
 
 class Rows(NamedTuple):
@@ -256,7 +256,7 @@ def outcomes(table: Inspected) -> Iterator[Problem]:
         what = consequence(column.name) or (f"an outcome ('{words[0]}')" if words else None)
         if what:
             message = f"looks like {what}, which became known after the decision"
-            remedy = "leave it out of the observations (--observations), unless it was known before"
+            remedy = "leave it out (--drop), unless it was known before"
             yield Problem("observed outcome", "harms", message, remedy, column.name)
 
 

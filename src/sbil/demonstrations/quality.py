@@ -122,7 +122,7 @@ def identifiers(table: Inspected) -> Iterator[Problem]:
     """Columns that name the episode, the patient or the row."""
     for column in table.found.columns:
         if column.role in OBSERVED and column.type != "number" and _identifies(column, table):
-            remedy = "leave it out of the observations (--observations), or give it as group (--group)"
+            remedy = "leave it out (--drop), or give it as group (--group)"
             yield Problem("identifier", "harms", "looks like an identifier", remedy, column.name)
 
 
@@ -157,7 +157,7 @@ def constant(table: Inspected) -> Iterator[Problem]:
     """Columns with one value."""
     for column in table.found.columns:
         if column.role in OBSERVED and column.distinct == 1:
-            remedy = "leave it out; it teaches nothing"
+            remedy = "leave it out (--drop); it teaches nothing"
             yield Problem("constant", "note", "the same value in every row", remedy, column.name)
 
 
@@ -197,7 +197,7 @@ def mostly_missing(table: Inspected) -> Iterator[Problem]:
     for column in table.found.columns:
         if column.role in OBSERVED and MOSTLY <= column.missing_share < 1:
             message = f"{math.floor(1000 * column.missing_share) / 1000:.1%} of its values are missing"
-            remedy = "leave it out of the observations, or add a column that says whether it was measured"
+            remedy = "leave it out (--drop), or let a number say where it is missing (--missing indicator)"
             yield Problem("mostly missing", "note", message, remedy, column.name)
 
 
@@ -217,7 +217,7 @@ def numbered_rows(table: Inspected) -> Iterator[Problem]:
         if rising or _crowded(values):
             how = "rises from row to row through the whole table" if rising else "differs in every row"
             message = f"a whole number that {how}, as the number of a row or a clock does"
-            remedy = "leave it out of the observations (--observations); it is new in every later row"
+            remedy = "leave it out (--drop); it is new in every later row"
             yield Problem("numbered rows", "harms", message, remedy, column.name)
 
 

@@ -53,6 +53,7 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
     group: the column of what a split keeps together.
     categories: columns of text or codes that become the number of their level.
     one_hot: columns of text or codes that become 0 or 1 per level.
+    drop: columns that are never observed, for example identifiers.
     units: of observed columns, to show with their names.
     missing: refuse (default), mean (fill with the mean of the column), last (fill with the last value of the episode,
         or with the mean where there is none), indicator (fill with the mean, and let one more number per column with

@@ -14,7 +14,7 @@ from sbil.errors import UserError, flag, unknown, whole
 END = "the end of an episode"
 SHOWN = 20  # names of columns in a message
 FILES = ("schema", "exclude", "only")  # keywords that may name a file
-LISTS = ("observations", "categories", "one_hot")
+LISTS = ("observations", "categories", "one_hot", "drop")
 
 
 class Columns(TypedDict, total=False):
@@ -29,6 +29,7 @@ class Columns(TypedDict, total=False):
     group: str | None
     categories: Sequence[str]
     one_hot: Sequence[str]
+    drop: Sequence[str]
     units: Mapping[str, str] | None
     missing: Missing | None
     schema: Schema | Mapping[str, Any] | str | Path | None
@@ -60,6 +61,7 @@ class Roles:
     dates: Dates | None = None  # None: what the schema says
     previous_action: bool | None = None  # None: what the schema says, or no
     history: int | None = None  # None: what the schema says, or 0
+    drop: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> "Roles":
@@ -91,7 +93,13 @@ class Roles:
     def observed(self) -> list[str]:
         """The columns that a person or the schema names as observations."""
         columns = self.schema.columns if self.schema and not self.observations else ()
-        return [*self.observations, *self.categories, *self.one_hot, *(column.name for column in columns)]
+        known = [column.name for column in columns if column.name not in self.drop]
+        return [*self.observations, *self.categories, *self.one_hot, *known]
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The columns that a person or the schema says are never observed."""
+        return self.drop or (self.schema.drop if self.schema else ())
 
     @property
     def rule(self) -> Missing:
@@ -114,16 +122,20 @@ class Roles:
             raise UserError("a time is given without an episode; name its column (--episode), or leave out the time.")
         for role, name in roles.items():
             require(name, names, role)
-        columns = self._columns(names, numeric, {name for name in roles.values() if name})
+        if not (self.schema and self.schema.columns and not self.drop):  # else the table may be a later one
+            for name in self.dropped:
+                require(name, names, "drop")
+        columns = self._columns(names, numeric, {*filter(None, roles.values()), *self.dropped})
         actions = self.schema.actions if self.schema else ()
         dates = self.dates or (self.schema.dates if self.schema else None)
-        made = Schema(columns=columns, actions=actions, missing=self.rule, dates=dates, **roles)  # type: ignore[arg-type]
+        told = {"columns": columns, "actions": actions, "missing": self.rule, "dates": dates, "drop": self.dropped}
+        made = Schema(**told, **roles)  # type: ignore[arg-type]
         return replace(made, **self.before)
 
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
         kinds = self._kinds()
         known = {column.name: column for column in self.schema.columns} if self.schema else {}
-        if named := [*(self.observations or known)]:
+        if named := [*(self.observations or (name for name in known if name not in self.drop))]:
             chosen = [*named, *(name for name in kinds if name not in named)]
         else:
             free = _free(names, numeric, taken)

@@ -52,7 +52,7 @@ def other_notation(seen: Seen) -> Problem | None:
     """Numbers with another decimal sign than the file has, or with thousands separators."""
     sign = SIGNS[seen.batch.decimal]
     message = f"a number in another notation; the file is read with a {sign} and without thousands separators"
-    remedy = "write it in that notation; if it is a code, use the column as a category (--categories) or leave it out"
+    remedy = "write it in that notation; if it is a code, make it a category (--categories) or leave it out (--drop)"
     return seen.problem("other notation", values.foreign(seen.cells, seen.values.wrong), message, remedy)
 
 
@@ -167,14 +167,14 @@ def empty_columns(read: Gathered, schema: Schema) -> Found:
     """Observed columns without any value."""
     for name in read.missing:
         if _empty(name, read, schema):
-            remedy = "fill it in, or leave it out of the observations"
+            remedy = "fill it in, or leave it out (--drop)"
             yield Problem("empty column", "stops", "has no value in any row", remedy, name)
 
 
 def nothing_left(read: Gathered, schema: Schema) -> Found:
     """Every row misses a value, and such rows are dropped."""
     if schema.missing == "drop" and bool(read.incomplete.all().all()):
-        remedy = "leave out the columns that have most of the gaps"
+        remedy = "leave out the columns that have most of the gaps (--drop)"
         yield Problem("nothing left", "stops", "every row has a missing value; nothing is left of the table", remedy)
 
 

@@ -79,6 +79,7 @@ class Schema:
     truncated: str | None = None  # 1 or true in the row with which the recording was cut although the process went on
     dates: Dates | None = None  # what 03/04/2026 means in the column of the time; None: nobody said
     previous_action: bool = False  # whether a row also observes the action of the row before in its episode
+    drop: tuple[str, ...] = ()  # columns that are never observed
     history: int = 0  # of how many rows before in its episode a row also observes the numbers
 
     def __post_init__(self) -> None:
@@ -88,6 +89,8 @@ class Schema:
         for name in (column.name for column in self.columns):
             if name in (self.action, self.terminal, self.truncated):
                 raise UserError(f"column '{name}' is the action or the end and cannot be observed as well.")
+            if name in self.drop:
+                raise UserError(f"column '{name}' is both observed and dropped; choose one.")
         twice = _repeated(column.name for column in self.columns)
         if twice:
             raise UserError(f"column '{twice[0]}' is listed twice among the observations.")
@@ -177,6 +180,7 @@ class Schema:
             **roles,  # without `truncated` and others if they are not set: older versions did not know them
             "missing": self.missing,
             **({"dates": self.dates} if self.dates else {}),
+            **({"drop": list(self.drop)} if self.drop else {}),
             **({"previous_action": True} if self.previous_action else {}),
             **({"history": self.history} if self.history else {}),
             "actions": list(self.actions),
@@ -194,7 +198,8 @@ class Schema:
             if not (isinstance(name, str) and name) and not (name is None and role != "action"):
                 raise UserError(f"'{role}' of a schema must be the name of a column.")
         columns = tuple(map(_column, _list(content.get("columns", []), "columns")))
-        return cls(**{**content, "columns": columns, "actions": _words(content.get("actions", []), "actions")})
+        lists = {name: _words(content.get(name, []), name) for name in ("actions", "drop")}
+        return cls(**{**content, "columns": columns, **lists})
 
     @classmethod
     def of(cls, given: "Schema | Mapping[str, Any] | str | Path") -> "Schema":

@@ -29,7 +29,7 @@ def codes(table: Inspected) -> Iterator[Problem]:
         called = [word for word in words_in(column.name) if word.removesuffix("id") in CODES]
         if whole and called and column.distinct and 2 < column.distinct <= MOST_CODES:
             message = f"whole numbers that look like codes ('{called[0]}'); read as numbers they have an order"
-            remedy = "name it in one_hot or categories (--one-hot, --categories), or leave it out"
+            remedy = "name it in one_hot or categories (--one-hot, --categories), or leave it out (--drop)"
             yield Problem("codes", "harms", message, remedy, column.name)
 
 
