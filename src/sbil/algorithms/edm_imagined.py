@@ -130,6 +130,14 @@ def units_of(dataset: Dataset) -> Units:
     return Units(standard, jnp.where(step > 1e-6, step, 1.0), 2 * low - high, 2 * high - low)
 
 
+def still_dynamics(key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...]) -> Dynamics:
+    """Return the dynamics before they learn: nothing moves."""
+    inputs = features_of(spec)
+    heads = mlp(key, (inputs, *hidden, spec.actions * inputs))
+    heads = eqx.tree_at(lambda whole: whole.output, heads, jax.tree.map(jnp.zeros_like, heads.output))
+    return Dynamics(Dense(jnp.zeros((inputs, inputs)), jnp.zeros(inputs)), heads)
+
+
 def prediction_loss(dynamics: Dynamics, units: Units, batch: Transitions) -> Float[Array, ""]:
     """Return the mean square of s' - s - g(s)[a], in units of a step, over the steps with a recorded successor."""
     before, after = units.scaling(batch.observation), units.scaling(batch.next_observation)
@@ -176,10 +184,7 @@ def edm_imagined(spec: Spec, config: EDMImaginedConfig, follow: OfStates | None 
         if dataset.pool.images:
             raise UserError("edm_imagined needs rows of numbers, not images; use edm or bc.")
         network = policy_network(jax.random.fold_in(key, 0), spec, config.hidden)
-        inputs = features_of(spec)
-        heads = mlp(jax.random.fold_in(key, 1), (inputs, *config.dynamics_hidden, spec.actions * inputs))
-        heads = eqx.tree_at(lambda whole: whole.output, heads, jax.tree.map(jnp.zeros_like, heads.output))
-        dynamics = Dynamics(Dense(jnp.zeros((inputs, inputs)), jnp.zeros(inputs)), heads)  # at first nothing moves
+        dynamics = still_dynamics(jax.random.fold_in(key, 1), spec, config.dynamics_hidden)
         units = units_of(dataset)
         density = density_of(dataset, units.scaling, config.centres, config.bandwidth)
         return EDMImaginedState(network, optimiser.init(network), dynamics, teacher.init(dynamics), units, density)
