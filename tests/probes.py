@@ -1,6 +1,7 @@
 """Tiny finite problems with known answers, and small data that has every kind of trajectory."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable
 from io import BytesIO
 from itertools import pairwise
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 
 from sbil.cli import main
-from sbil.dataset import Dataset, Rows, Transitions
+from sbil.dataset import Dataset, Rows, Transitions, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
 from sbil.networks import MLP, Dense
+from sbil.training import train_one
 
 # Sizes that make every algorithm small; an algorithm without such a setting ignores it. Whole numbers that are not
 # named here are made small where they are large.
@@ -130,6 +132,21 @@ def run_of(dataset: Dataset, run: int) -> Dataset:
         Rows(labelled.indices[run], labelled.size[run]),
         Rows(unlabelled.indices[run], unlabelled.size[run]),
     )
+
+
+def one_run(make: Callable[..., Any], config: Any, dataset: Dataset | None = None) -> Any:
+    """The network after one run of 50 updates, as `train` does it, by default on all of `demonstrations`."""
+    spec = spec_of(demonstrations())
+    program = jax.jit(lambda key, data: train_one(make(spec, config), 50, key, data)[0].network)
+    return program(jax.random.key(7), dataset or make_dataset(demonstrations()))
+
+
+def assert_same_bits(one: Any, other: Any) -> None:
+    """If XLA optimises, it fuses and rounds the two programs differently; then they agree to 1e-6."""
+    for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+        if "--xla_backend_optimization_level=0" in os.environ["XLA_FLAGS"]:  # the default of these tests
+            assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
 
 
 def refused(load: Callable[[Path], Any], path: Path) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 import probes
 from sbil.dataset import make_dataset
-from sbil.networks import MLP, Dense, Scaling, mlp, orthogonal_dense, scaling
+from sbil.networks import MLP, Dense, Scaling, cooled, mlp, orthogonal_dense, scaling
 
 DEMONSTRATIONS = probes.demonstrations()
 
@@ -32,6 +32,15 @@ def test_scaling_folded_into_a_network():
         np.testing.assert_allclose(scale.folded_into(network)(states), network(scale(states)), atol=1e-12)
         np.testing.assert_allclose(scale(states), (states - scale.mean) / scale.scale, atol=1e-12)
         assert np.abs(network(states) - network(scale(states))).max() > 0.1
+
+
+def test_a_cooled_network_gives_outputs_over_the_temperature():
+    network, states = probes.network(3, 4, 2), np.random.default_rng(2).normal(size=(7, 3))
+    np.testing.assert_allclose(cooled(network, 0.5)(states), 2 * network(states), rtol=1e-6)
+    jax.tree.map(np.testing.assert_array_equal, cooled(network, jnp.float32(1)), network)
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), network)
+    outputs = jax.vmap(lambda one: one(states))(cooled(stacked, jnp.array([0.5, 4.0])))
+    np.testing.assert_allclose(outputs, np.stack([2 * network(states), network(states) / 4]), rtol=1e-5, atol=1e-7)
 
 
 def test_inputs_beyond_the_observation_are_zero():

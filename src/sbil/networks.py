@@ -270,6 +270,13 @@ def scaling(dataset: Dataset) -> Scaling:
     return Scaling(mean, jnp.where(deviation > 1e-6 * (1 + jnp.abs(mean)), deviation + 1e-3, 1.0))
 
 
+def cooled(network: Network, temperature: float | Array) -> Network:
+    """Return the network whose outputs are those of `network` over a temperature; runs may be stacked."""
+    temperature = jnp.asarray(temperature)[..., None]
+    output = Dense(network.output.weight / temperature[..., None], network.output.bias / temperature)
+    return eqx.tree_at(lambda whole: whole.output, network, output)
+
+
 def energy(logits: Float[Array, "*batch actions"]) -> Float[Array, "*batch"]:
     """E(s) = -log sum_a exp f(s)[a]: low where the network has seen states like s."""
     return -jax.nn.logsumexp(logits, axis=-1)

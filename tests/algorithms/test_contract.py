@@ -114,7 +114,7 @@ def fields(kind=None, slow=()):
 # Where doubling changes nothing: DSFN's small run finds its best policy in the second of its three rounds.
 OTHER_VALUES = {
     **{("DSFNConfig", "rounds"): 1, ("EDMRobustConfig", "bound"): 0.01, ("EDMRobustConfig", "prior"): 3.0},
-    **{("CorrectiveConfig", "tolerance"): 0.0, ("CorrectiveConfig", "spectral"): 0.1},
+    **{("CorrectiveConfig", "tolerance"): 0.0, ("CorrectiveConfig", "spectral"): 0.1, ("AVRILConfig", "floor"): 0.0},
 }
 
 

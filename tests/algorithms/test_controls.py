@@ -84,18 +84,19 @@ def refused(dataset):
             lines[name] = str(error)
     for name, line in lines.items():
         assert "\n" not in line
-        assert line.startswith(f"{name} needs {ALGORITHMS[name].needs}") or name == "dsfn"
+        assert line.startswith(f"{name} needs {ALGORITHMS[name].needs}") or name in WHOLE
         assert f"({', '.join(PAIRS_ONLY)})" in line  # what would do
     return set(lines)
 
 
 PAIRS_ONLY = [name for name, entry in ALGORITHMS.items() if entry.needs == "pairs"]
 NOT_PAIRS = {name for name, entry in ALGORITHMS.items() if "pairs" not in entry.needs} - ONE_HOT
+WHOLE = {name for name, entry in ALGORITHMS.items() if entry.needs == "trajectories"}
 
 
 def test_the_needs_on_the_list():
     assert {"bc", "edm", "edm_robust", "majority", "random"} <= set(PAIRS_ONLY)
-    assert {name for name, entry in ALGORITHMS.items() if entry.needs == "trajectories"} == {"dsfn"}
+    assert {"dsfn", "avril"} <= WHOLE
     assert {"edm_exact", "edm_metropolis"} == ONE_HOT
 
 
@@ -105,8 +106,8 @@ def test_the_needs_on_the_list():
         pytest.param(probes.demonstrations(), set(), id="whole trajectories"),
         pytest.param(of_steps((2,)), set(), id="two steps, one successor"),
         pytest.param(of_steps((1, 1, 1)), NOT_PAIRS, id="pairs"),
-        pytest.param(of_steps((1, 1, 1), last_state=True), {"dsfn"}, id="triples"),
-        pytest.param(of_steps((1, 1, 1), terminal=True), {"dsfn"}, id="ends"),
+        pytest.param(of_steps((1, 1, 1), last_state=True), WHOLE, id="triples"),
+        pytest.param(of_steps((1, 1, 1), terminal=True), WHOLE, id="ends"),
         pytest.param(of_steps((1, 2, 1)), set(), id="one trajectory of two steps"),
     ],
 )
@@ -121,8 +122,8 @@ def test_what_is_refused(demonstrations, expected):
 def test_thinning_to_one_step_a_trajectory():
     whole = of_steps((6, 5, 4))
     assert refused(make_dataset(whole, thin=5)) == set()  # steps 0 and 5 of the first
-    assert refused(make_dataset(whole, thin=6)) == {"dsfn"}
-    assert refused(make_dataset(whole, thin=4, thin_offset=3)) == {"dsfn"}
+    assert refused(make_dataset(whole, thin=6)) == WHOLE
+    assert refused(make_dataset(whole, thin=4, thin_offset=3)) == WHOLE
     assert refused(make_dataset(of_steps((4, 4)), thin=4, thin_offset=3)) == NOT_PAIRS  # last steps only
 
 
@@ -134,7 +135,7 @@ def test_one_run_among_many_decides():
     assert refused(make_dataset(demonstrations, [both, single, whole])) == NOT_PAIRS
     triples = of_steps((4, 1, 1), last_state=True)
     assert refused(make_dataset(triples, [both, whole])) == set()
-    assert refused(make_dataset(triples, [whole, single])) == {"dsfn"}
+    assert refused(make_dataset(triples, [whole, single])) == WHOLE
 
 
 def test_an_unknown_algorithm_is_named():

@@ -1,7 +1,6 @@
 """Reward-regularised classification: the inverse Bellman equation, its relatives, and which steps it looks at."""
 
 import dataclasses
-import os
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from sbil.algorithms.bc import BCConfig, bc, policy_loss
 from sbil.algorithms.rcal import NORMS, PRESETS, RCALConfig, implied_reward, rcal, reward_loss
 from sbil.dataset import make_dataset, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
-from sbil.training import train_many, train_one
+from sbil.training import train_many
 
 STATES, ACTIONS, DISCOUNT = 5, 3, 0.9
 NORM_NAMES = ("l1", "squared", "huber")
@@ -77,13 +76,6 @@ for _name in NORM_NAMES:
 RUNS["penalised"] = (rcal, dataclasses.replace(RUNS["l1"][1], coefficient=0.01))
 
 
-def one_run(make, config):
-    """The network after one run as `train` does it."""
-    demonstrations = probes.demonstrations()
-    program = jax.jit(lambda key, data: train_one(make(spec_of(demonstrations), config), 50, key, data)[0].network)
-    return program(jax.random.key(7), make_dataset(demonstrations))
-
-
 def many_runs(make, config):
     """The networks of three runs as `train_many` does them."""
     demonstrations = probes.demonstrations()
@@ -92,23 +84,15 @@ def many_runs(make, config):
     return train_many(make, spec_of(demonstrations), config, dataset, keys, 50).states.network
 
 
-def assert_same_bits(one, other):
-    """If XLA optimises, it fuses and rounds the two programs differently; then they agree to 1e-6."""
-    for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
-        if "--xla_backend_optimization_level=0" in os.environ["XLA_FLAGS"]:  # the default of these tests
-            assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
-
-
 @pytest.fixture(scope="module")
 def cloned():
-    return {program: program(*RUNS["bc"]) for program in (one_run, many_runs)}
+    return {program: program(*RUNS["bc"]) for program in (probes.one_run, many_runs)}
 
 
-@pytest.mark.parametrize(("program", "norm"), [*((one_run, norm) for norm in NORM_NAMES), (many_runs, "l1")])
+@pytest.mark.parametrize(("program", "norm"), [*((probes.one_run, norm) for norm in NORM_NAMES), (many_runs, "l1")])
 def test_coefficient_zero_is_behavioural_cloning_bit_for_bit(cloned, program, norm):
     """R2, with steps that end the process and steps of which no successor is known."""
-    assert_same_bits(program(*RUNS[norm]), cloned[program])
+    probes.assert_same_bits(program(*RUNS[norm]), cloned[program])
 
 
 def test_a_coefficient_that_is_not_zero_is_not_behavioural_cloning(cloned):

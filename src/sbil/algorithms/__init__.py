@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sbil.algorithms.avril import AVRILConfig, avril
 from sbil.algorithms.base import Algorithm, Entry, change, parse, plain, settings_of, written
 from sbil.algorithms.bc import BCConfig, bc
 from sbil.algorithms.classifiers import LogisticConfig, TreesConfig, logistic, trees
@@ -18,6 +19,7 @@ from sbil.algorithms.edm import EDMConfig, edm
 from sbil.algorithms.edm_exact import EDMExactConfig, edm_exact
 from sbil.algorithms.edm_metropolis import EDMMetropolisConfig, edm_metropolis
 from sbil.algorithms.edm_robust import EDMRobustConfig, edm_robust
+from sbil.algorithms.iq_learn import IQLearnConfig, iq_learn
 from sbil.algorithms.rcal import RCALConfig, rcal
 from sbil.algorithms.tril import TRILConfig, tril
 from sbil.algorithms.value_dice import ValueDICEConfig, value_dice
@@ -29,8 +31,8 @@ LARGEST = 1 << 24  # the largest whole number that a file may give to a setting
 # The order of lists: first the paper's method and its variants, last the controls. Files that are not named here come
 # after these, in the order of their names.
 ORDER = (
-    *("bc", "edm", "edm_robust", "edm_exact", "edm_metropolis", "rcal", "value_dice", "value_dice_exact"),
-    *("dsfn", "tril", "edm_imagined", "corrective", "classifiers", "controls"),
+    *("bc", "edm", "edm_robust", "edm_exact", "edm_metropolis", "rcal", "iq_learn", "avril"),
+    *("value_dice", "value_dice_exact", "dsfn", "tril", "edm_imagined", "corrective", "classifiers", "controls"),
 )
 
 
@@ -173,10 +175,10 @@ def one_hot(dataset: Dataset) -> bool:
 
 
 __all__ = [
-    "ALGORITHMS", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig", "EDMMetropolisConfig",
-    "EDMRobustConfig", "Entry", "LogisticConfig", "MajorityConfig", "RCALConfig", "RandomConfig", "TRILConfig",
-    "TreesConfig", "ValueDICEConfig", "ValueDICEExactConfig", "bc", "candidates", "configure", "dsfn", "edm",
-    "edm_exact", "edm_metropolis", "edm_robust", "get", "installed", "logistic", "majority", "one_hot", "parse_words",
-    "plain", "random", "rcal", "require", "settings_of", "trees", "tril", "updates_for", "value_dice",
-    "value_dice_exact",
+    "ALGORITHMS", "AVRILConfig", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig",
+    "EDMMetropolisConfig", "EDMRobustConfig", "Entry", "IQLearnConfig", "LogisticConfig", "MajorityConfig",
+    "RCALConfig", "RandomConfig", "TRILConfig", "TreesConfig", "ValueDICEConfig", "ValueDICEExactConfig", "avril", "bc",
+    "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis", "edm_robust", "get", "installed",
+    "iq_learn", "logistic", "majority", "one_hot", "parse_words", "plain", "random", "rcal", "require", "settings_of",
+    "trees", "tril", "updates_for", "value_dice", "value_dice_exact",
 ]  # fmt: skip

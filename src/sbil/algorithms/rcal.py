@@ -6,8 +6,9 @@
 Needs triples. Read as soft optimal values, logits imply the reward R by the inverse Bellman equation. The idea is from
 Piot, Geist and Pietquin (2014), "Boosted and Reward-regularized Classification for Apprenticeship Learning"; the form
 is the EDM paper's. With the squared norm it is the offline chi-squared objective of IQ-Learn (Garg et al. 2021, preset
-`iq_learn`). With the Huber norm it is the objective of AVRIL (Chan and van der Schaar 2021) with a fully flexible
-reward encoder, except that AVRIL's next value is f(s')[a'] without discount.
+`iq_learn`; the algorithm `iq_learn` also learns Q as its authors do). With the Huber norm it is the objective of AVRIL
+(Chan and van der Schaar 2021, `avril`) with a fully flexible reward encoder, except that AVRIL's next value is
+f(s')[a'] without discount.
 """
 
 from typing import Literal

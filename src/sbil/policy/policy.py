@@ -15,7 +15,7 @@ from sbil.dataset import Spec, Standardisation, as_inputs
 from sbil.demonstrations import Schema
 from sbil.errors import UserError, flag
 from sbil.files import as_path
-from sbil.networks import Acting, ConvNet, Dense, energy, in_float32
+from sbil.networks import Acting, ConvNet, Dense, cooled, energy, in_float32
 from sbil.policy.frames import is_frame, rows_of
 from sbil.policy.guard import Guard
 from sbil.policy.guard_measures import Measure
@@ -61,11 +61,10 @@ class Policy:
         """The network of plain observations: its first layer includes the standardisation, its last the temperature."""
         network = self.network
         if isinstance(network, Trees):
-            cooled = network.cooled(self.temperature)
-            return cooled.of_plain(*self.standardisation) if self.standardisation else cooled
+            trees = network.cooled(self.temperature)
+            return trees.of_plain(*self.standardisation) if self.standardisation else trees
         if self.temperature != 1:
-            cooler = jax.tree.map(lambda leaf: leaf / self.temperature, network.output)
-            network = eqx.tree_at(lambda whole: whole.output, network, cooler)
+            network = cooled(network, self.temperature)
         if self.standardisation is None or isinstance(network, ConvNet):
             return network
         mean, scale = (np.asarray(part, np.float64) for part in self.standardisation)

@@ -6,6 +6,7 @@ from sbil.algorithms import ALGORITHMS
 ORDER = (
     *("bc", "bc:decay", "bc+weight_decay=0/0.1/0.3/1/3/10"),
     *("rcal", "rcal+coefficient=1", "rcal+coefficient=0/0.01/0.1/1", "rcal:iq_learn"),
+    *("iq_learn", "iq_learn:released", "iq_learn:plain", "avril", "avril:released"),
     *("dsfn", "tril"),
     *("value_dice", "value_dice:long", "value_dice+actor_learning_rate=1e-4", "value_dice+actor_learning_rate=1e-3"),
     *("value_dice+actor_learning_rate=1e-4+gradient_penalty=1", "value_dice+straight_through=true"),
