@@ -32,7 +32,17 @@ LARGEST = 1 << 24  # the largest whole number that a file may give to a setting
 # after these, in the order of their names.
 ORDER = (
     *("bc", "edm", "edm_robust", "edm_exact", "edm_metropolis", "rcal", "iq_learn", "avril"),
-    *("value_dice", "value_dice_exact", "dsfn", "tril", "edm_imagined", "corrective", "classifiers", "controls"),
+    *(
+        "value_dice",
+        "value_dice_exact",
+        "dsfn",
+        "tril",
+        "edm_imagined",
+        "corrective",
+        "bc_regularised",
+        "classifiers",
+        "controls",
+    ),
 )
 
 

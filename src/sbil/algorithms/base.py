@@ -83,22 +83,54 @@ class Entry(NamedTuple):
 
 
 def setting(
-    default: Any, meaning: str, symbol: str = "", low: float = 0, high: float = math.inf, open_low: bool = False
+    default: Any,
+    meaning: str,
+    symbol: str = "",
+    low: float = 0,
+    high: float = math.inf,
+    open_low: bool = False,
+    switch: bool = False,
 ) -> Any:
-    """Return a field of a Config: its default, its meaning, its symbol in the paper and its allowed range."""
-    metadata = {"meaning": meaning, "symbol": symbol, "low": low, "high": high, "open_low": open_low}
-    return dataclasses.field(default=default, metadata=metadata)
+    """Return a field of a Config: its default, its meaning, its symbol in the paper and its allowed range.
+
+    switch: the default of this float leaves a part of the algorithm out (`is_on`), and nothing of it is compiled.
+    """
+    limits = {"low": low, "high": high, "open_low": open_low}
+    return dataclasses.field(
+        default=default, metadata={"meaning": meaning, "symbol": symbol, **limits, "switch": switch}
+    )
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config(cls: type[T]) -> type[T]:
-    """Make a class of settings a frozen dataclass and a pytree: floats are leaves, so a sweep is a vmap."""
+    """Make a class of settings a frozen dataclass and a pytree: floats are leaves, so a sweep is a vmap.
+
+    A switch that is not on is no leaf.
+    """
     cls.__post_init__ = check  # type: ignore[attr-defined]
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     hints = get_type_hints(cls)
     floats = [name for name, hint in hints.items() if hint is float]
     others = [name for name in hints if name not in floats]
-    return jax.tree_util.register_dataclass(cls, data_fields=floats, meta_fields=others)
+    if not any(field.metadata["switch"] for field in dataclasses.fields(cls)):  # type: ignore[arg-type]
+        return jax.tree_util.register_dataclass(cls, data_fields=floats, meta_fields=others)
+
+    def flatten(config: T) -> tuple[list[Any], tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]]:
+        leaves = tuple(name for name in floats if is_on(config, name))
+        static = tuple((name, getattr(config, name)) for name in hints if name not in leaves)
+        return [getattr(config, name) for name in leaves], (leaves, static)
+
+    def restore(names: tuple[tuple[str, ...], tuple[tuple[str, Any], ...]], leaves: Iterable[Any]) -> T:
+        return cls(**dict(zip(names[0], leaves, strict=True)), **dict(names[1]))
+
+    jax.tree_util.register_pytree_node(cls, flatten, restore)
+    return cls
+
+
+def is_on(config: Any, name: str) -> bool:
+    """Whether a float of a Config is in use: all are, except a switch that is one number and has its default."""
+    field, value = type(config).__dataclass_fields__[name], getattr(config, name)
+    return not (field.metadata["switch"] and isinstance(value, int | float) and value == field.default)
 
 
 def check(config: Any) -> None:
