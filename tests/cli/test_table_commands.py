@@ -673,6 +673,26 @@ def test_a_policy_that_knows_what_is_missing(folder, capsys):
     assert "missing value" in line
 
 
+def test_a_policy_that_knows_how_old_a_value_is(folder, capsys):
+    gaps = [[*row[:3], "" if row[1] in (1, 2) else row[3], *row[4:]] for row in rows()]
+    table, made = written(folder / "old.csv", gaps), folder / "dating"
+    roles = (*ROLES, "--observations", "pulse", "--missing", "last", "--since-last")
+    run("train", "bc", "--data", table, *roles, "--updates", "10", "--out", made)
+    policy = Policy.load(made)
+    assert policy.observation_names == ("pulse", "time since pulse", "no pulse yet")
+    assert "| no pulse yet | missing or not |" in (made / "README.md").read_text()
+    assert answered(capsys, "verify", made, "--data", table)["same"]
+    run("predict", made, "--data", table, "--out", folder / "dated.csv")
+    seen = np.concatenate([one.observations for one in read(table, schema=policy.schema).trajectories])
+    assert seen[:4, 1].tolist() == [0, 1, 2, 0]
+    decided = pl.read_csv(folder / "dated.csv")
+    np.testing.assert_allclose(decided["probability of fluid"], policy.probabilities(seen)[:, 0], atol=1e-6)
+    words = ("train", "bc", "--data", table, "--action", "treat", "--observations", "pulse", "--out", folder / "never")
+    assert "since_last needs episodes" in refusal(capsys, *words, "--missing", "last", "--since-last")
+    line = refusal(capsys, *words, "--episode", "stay", "--since-last")
+    assert "since_last needs rows in which a value is missing" in line
+
+
 def test_indicators_are_for_policies_that_have_them(policy, table, folder, capsys):
     words = ("predict", policy, "--data", table, "--out", folder / "never.csv", "--missing", "indicator")
     line = refusal(capsys, *words)

@@ -82,7 +82,7 @@ def test_the_schema_is_kept():
     assert Schema.from_json(schema.as_json()) == schema
     assert read(WARD, schema=schema).schema == schema
     assert seen(read(WARD[:1], schema=schema)) == NUMBERS[:1]
-    with pytest.raises(UserError, match="the indicator of column 'x' must be True or False"):
+    with pytest.raises(UserError, match="the entry 'indicator' of column 'x' must be True or False"):
         Schema.from_json({"action": "a", "columns": [{"name": "x", "indicator": 1}]})
     with pytest.raises(UserError, match="column 'x' is a category and has no indicator; make it one-hot"):
         Schema.from_json({"action": "a", "columns": [{"name": "x", "kind": "category", "indicator": True}]})
@@ -149,6 +149,101 @@ def test_check_says_what_is_added():
     assert remedies["pulse"] == "filled with the mean of the column, and one more number says so"
     assert remedies["unit"] == "no level is 1 there, and one more number says so"
     assert check(WARD.drop("unit"), **ROLES, missing="mean").added == ()
+
+
+def test_time_since_the_last_value_by_hand():
+    ward = WARD.with_columns(hour=pl.Series([0.0, 3.0, 0.0, 1.5, 5.0]), pulse=pl.Series([60, None, None, 82, None]))
+    found, notes = read_with_notes(ward, **SEEN | {"missing": "last", "one_hot": ()}, since_last=True)
+    assert found.observation_names == ("pulse", "time since pulse", "no pulse yet", "age")
+    assert seen(found) == [[60, 0, 0, 50], [60, 3, 0, 50], [71, 0, 1, 70], [82, 0, 0, 70], [82, 3.5, 0, 70]]
+    assert found.schema.codes == [0, 0, 2, 0]
+    assert [column.since for column in found.schema.columns] == [True, False]
+    assert np.argwhere(np.concatenate(notes.filled)).tolist() == [[1, 0], [2, 0], [4, 0]]
+    both = read(ward, **SEEN, since_last=True, history=1)
+    row = ("pulse", "pulse missing", "time since pulse", "no pulse yet", "age", "unit=ER", "unit=ICU", "unit missing")
+    assert both.observation_names[:10] == (*row, "time since unit", "no unit yet")
+    assert both.schema.one_hot == [[5, 6, 7], [15, 16, 17]]
+    assert [found_[8:10] for found_ in seen(both)] == [[0, 0], [0, 0], [0, 1], [0, 0], [0, 0]]
+    assert read(WARD, **ROLES, drop=["pulse"], missing="last", since_last=True).observation_names == ("age",)
+
+
+@pytest.mark.parametrize(
+    ("times", "passed"),
+    [
+        (["2026-01-01 22:00", "2026-01-02 00:30"], 2.5),
+        (["31.12.2025", "02.01.2026"], 48),
+        ([-(2**63), 2**63 - 1], 2.0**64),
+        ([-1e300, 1e300], np.finfo(np.float32).max),
+        (pl.Series([90, 150]).cast(pl.Duration("ms")), 60 / 3.6e6),
+        (pl.Series([0, 9 * 3_600_000_000_000]).cast(pl.Time), 9),
+        (None, 1),
+    ],
+)
+def test_the_unit_of_the_time(times, passed):
+    frame = pl.DataFrame({"e": [1, 1], "x": [5.0, None], "act": ["a", "b"]})
+    frame = frame if times is None else frame.with_columns(t=pl.Series(times))
+    found = read(frame, episode="e", time=None if times is None else "t", action="act", missing="mean", since_last=True)
+    np.testing.assert_allclose(seen(found)[1], [5, passed, 0], rtol=1e-6)
+
+
+def test_later_tables_are_read_alike():
+    schema = read(WARD, **SEEN, since_last=True).schema
+    assert Schema.from_json(schema.as_json()) == schema
+    assert read(WARD, schema=schema).schema == schema
+    shuffled = [3, 0, 4, 2, 1]
+    states = read_observations(WARD[shuffled].drop("treat"), schema).observations
+    np.testing.assert_array_equal(states, np.array(seen(read(WARD, schema=schema)))[shuffled])
+    assert read_observations(WARD[[0, 3]], schema).observations[:, 2:4].tolist() == [[0, 0], [0, 0]]
+    dropped = read_observations(WARD[:2], replace(schema, missing="drop")).observations
+    assert dropped[:, 2:4].tolist() == [[0, 0]]
+    for column, message in (("stay", "no column 'stay' (episode)"), ("hour", "no column 'hour' (time)")):
+        with pytest.raises(UserError) as error:
+            read_observations(WARD.drop(column), schema)
+        assert message in str(error.value)
+    with pytest.raises(UserError, match="the same time as in"):
+        read_observations(WARD.with_columns(hour=pl.lit(0)), schema)
+
+
+def test_what_needs_gaps_and_episodes():
+    assert "since_last must be True or False. Got 1" in refused(WARD, **SEEN, since_last=1)
+    alone = {"action": "treat", "observations": ("pulse",), "missing": "mean", "since_last": True}
+    assert "since_last needs episodes; name their column (--episode)" in refused(WARD, **alone)
+    for rule in ("drop", None):
+        line = refused(WARD, **SEEN | {"missing": rule}, since_last=True)
+        assert "since_last needs rows in which a value is missing; choose mean, last or indicator" in line
+    clash = WARD.rename({"age": "time since pulse"}).drop("unit")
+    assert "two columns become a number called 'time since pulse'" in refused(
+        clash, **ROLES, missing="mean", since_last=True
+    )
+    with pytest.raises(UserError, match="the entry 'since' of column 'x' must be True or False"):
+        Schema.from_json({"action": "a", "columns": [{"name": "x", "since": "yes"}]})
+    found = check(WARD, **SEEN, since_last=True)
+    assert found.added == (
+        *("pulse missing", "time since pulse", "no pulse yet", "unit missing", "time since unit", "no unit yet"),
+    )
+    assert "--since-last" in found.command
+    assert "since_last needs rows" in check(WARD, **ROLES, since_last=True).problems[0].message
+
+
+@given(st.lists(st.lists(st.sampled_from([None, 1.0]), min_size=1, max_size=6), min_size=1, max_size=4))
+@settings(max_examples=25, deadline=None)
+def test_times_never_come_from_another_episode(episodes):
+    rows = [(e, 10 * t, value, "a") for e, values in enumerate(episodes) for t, value in enumerate(values)]
+    frame = pl.DataFrame(rows, schema=["e", "t", "x", "act"], orient="row", strict=False)
+    if not 0 < frame["x"].null_count() < len(frame):
+        return
+    found = read(
+        frame.with_columns(pl.col("x").cast(pl.Float64)),
+        episode="e",
+        time="t",
+        action="act",
+        missing="mean",
+        since_last=True,
+    )
+    for values, trajectory in zip(episodes, found.trajectories, strict=True):
+        for t, row in enumerate(trajectory.observations.tolist()):
+            before = [s for s in range(t + 1) if values[s] is not None]
+            assert row[1:] == [10 * (t - (before[-1] if before else 0)), not before]
 
 
 NUMBER = st.one_of(st.none(), st.integers(-9, 9))

@@ -42,6 +42,9 @@ class ColumnOptions:
     """Each row also observes the action of the row before in its episode. Needs --episode."""
     history: int = 0
     """Each row also observes the numbers of this many rows before in its episode. Needs --episode."""
+    since_last: bool = False
+    """Each row also observes, per column with missing values, the time since its last recorded value in the episode.
+    Needs --episode and --missing mean, last or indicator."""
     schema: Path | None = None
     """A JSON file that says all of this."""
     exclude: Path | None = None

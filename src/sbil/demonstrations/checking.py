@@ -150,6 +150,7 @@ def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
 def _rows_before(roles: Roles, said: Schema | None) -> list[str]:
     """The options of what a row observes of the rows before it, without those that a schema says already."""
     words = {"previous_action": ["--previous-action"], "history": ["--history", str(roles.before.get("history"))]}
+    words["since_last"] = ["--since-last"]
     new = {name for name, value in roles.before.items() if value and value != getattr(said, name, None)}
     return [word for name in words if name in new for word in words[name]]
 

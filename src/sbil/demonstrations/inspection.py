@@ -16,7 +16,7 @@ from sbil.demonstrations.inspected import Inspected
 from sbil.demonstrations.order import ordered
 from sbil.demonstrations.problems import Problem, Problems
 from sbil.demonstrations.roles import Roles, require
-from sbil.demonstrations.rows import begin, complete, looks_numeric, wanted, with_indicators
+from sbil.demonstrations.rows import begin, complete, looks_numeric, wanted, with_added
 from sbil.demonstrations.sample import Sample
 from sbil.demonstrations.schema import ROLES, Schema
 from sbil.demonstrations.table import Batch, Table
@@ -74,7 +74,7 @@ def _added(schema: Schema | None, read: Gathered | None, counts: TableCounts, pr
     def names(column: str) -> tuple[str, ...]:
         return tuple(in_order(counts.tallies[column].counts or {}))
 
-    schema = with_indicators(schema, read)
+    schema = with_added(schema, read)
     if not schema.adds:
         return ()
     columns = tuple(

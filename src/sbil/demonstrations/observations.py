@@ -11,7 +11,7 @@ import numpy as np
 from sbil.demonstrations import history
 from sbil.demonstrations.columns import Gathered, numeric_columns
 from sbil.demonstrations.order import Order
-from sbil.demonstrations.schema import FILLING, Column, Schema
+from sbil.demonstrations.schema import FILLING, LARGEST, Column, Schema
 
 BLOCK = 100_000  # rows written at a time
 
@@ -23,7 +23,7 @@ def _to_fill(read: Gathered, schema: Schema) -> bool:
 
 def newly_missing(read: Gathered, schema: Schema) -> dict[str, int]:
     """Missing values by column, of columns that had none in training, where the schema says so."""
-    complete = [column.name for column in schema.columns if column.indicator is False]
+    complete = [column.name for column in schema.columns if False in (column.indicator, column.since)]
     return {name: read.missing[name] for name in complete if name in read.missing}
 
 
@@ -35,8 +35,21 @@ def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
     length = len(order.chosen) if order.chosen is not None else len(read)
     shape = (length, len(schema.observation_names))
     out = np.lib.format.open_memmap(folder / "observations.npy", mode="w+", dtype=np.float32, shape=shape)
+    _write_row(out, read, order, schema)
+    if any(column.since for column in schema.columns):
+        _add_since(out, read, order, schema)
+    if filled:
+        _fill(out, read, order, schema)
+    if schema.names_of_history:
+        _add_history(out, read, order, schema)
+    out.flush()
+    return "observations.npy"
+
+
+def _write_row(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None:
+    """Write the numbers that stand in each row, NaN where missing, and whether they are missing."""
     codes = {column.name: _places(read, order, column, schema) for column in schema.columns if column.kind != "number"}
-    place = numeric_columns(schema)
+    place, length = numeric_columns(schema), len(out)
     kept = read.numbers.all()
     for start in range(0, length, BLOCK):
         part = slice(start, min(start + BLOCK, length))
@@ -46,14 +59,8 @@ def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
                 block = _number(column, numbers[:, place[column.name]])
             else:
                 block = _name(column, codes[column.name][part])
-            out[part, at : at + len(column.names)] = block
+            out[part, at : at + block.shape[1]] = block
             at += len(column.names)
-    if filled:
-        _fill(out, read, order, schema)
-    if schema.names_of_history:
-        _add_history(out, read, order, schema)
-    out.flush()
-    return "observations.npy"
 
 
 def _number(column: Column, numbers: np.ndarray) -> np.ndarray:
@@ -67,6 +74,34 @@ def _name(column: Column, places: np.ndarray) -> np.ndarray:
         return places[:, None]
     levels = [*range(len(column.levels)), *([-1] if column.indicator else [])]
     return np.equal.outer(places, levels)
+
+
+def _add_since(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None:
+    """Write how long ago the last recorded value was, or the first row if there was none, and whether there was none.
+
+    This must be before gaps are filled.
+    """
+    first, at = order.first(len(out)), 0
+    for column in schema.columns:
+        if column.since:
+            named = column.kind != "number"
+            gone = order.of(read.codes[column.name].all()) < 0 if named else np.isnan(out[:, at])
+            last = order.carried(gone)
+            end = at + len(column.names)
+            out[:, end - 2] = _since(read, order, np.where(last < 0, first, last))
+            out[:, end - 1] = last < 0
+        at += len(column.names)
+
+
+def _since(read: Gathered, order: Order, earlier: np.ndarray) -> np.ndarray:
+    """[n] the time from the row at `earlier` to each row, in the unit of the table, in hours or in rows."""
+    if read.time is None or read.times is None:
+        return np.arange(len(earlier)) - earlier
+    time = order.of(read.time)
+    past = time - time[earlier]
+    if past.dtype == np.int64:
+        past = past.view(np.uint64)  # never negative, and right even if the difference is beyond int64
+    return np.minimum(past / read.times.hour, LARGEST)
 
 
 def _add_history(out: np.ndarray, read: Gathered, order: Order, schema: Schema) -> None:

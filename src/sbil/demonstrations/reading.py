@@ -65,6 +65,9 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
         having no row before.
     history: each row also observes the numbers of this many rows before in its episode. Where the episode has fewer
         rows before, they are the numbers of its first row. Rows that are dropped do not count as rows.
+    since_last: for each column with missing values, each row also observes the time since the last recorded value in
+        its episode (in the unit of `time`, in hours if it holds dates, in rows if there is none), and whether there was
+        none yet; then the time is that since the first row. It needs mean, last or indicator for missing values.
     schema: all of this, from a file or from an earlier table; arguments that are given beside it win. Only the levels
         and actions that it lists are allowed.
     exclude: the names of episodes to leave out, or a file with one per line, as the page of `sbil.view` saves it; their

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from sbil.demonstrations.schema import ROLES, Column, Dates, Kind, Missing, Schema
+from sbil.demonstrations.schema import FILLING, ROLES, Column, Dates, Kind, Missing, Schema
 from sbil.errors import UserError, flag, unknown, whole
 
 END = "the end of an episode"
@@ -36,6 +36,7 @@ class Columns(TypedDict, total=False):
     dates: Dates | None
     previous_action: bool | None
     history: int | None
+    since_last: bool | None
     exclude: Sequence[str] | str | Path
     only: Sequence[str] | str | Path
 
@@ -62,6 +63,7 @@ class Roles:
     previous_action: bool | None = None  # None: what the schema says, or no
     history: int | None = None  # None: what the schema says, or 0
     drop: tuple[str, ...] = ()
+    since_last: bool | None = None  # None: what the schema says, or no
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> "Roles":
@@ -76,8 +78,9 @@ class Roles:
             if name in LISTS and isinstance(value, str):
                 raise UserError(f"{name} is a list. Got the text '{value}'; write ['{value}'].")
         given: dict[str, Any] = {**columns, **{name: tuple(columns.get(name, ())) for name in LISTS}}
-        if given.get("previous_action") is not None:
-            given["previous_action"] = flag("previous_action", given["previous_action"])
+        for name in ("previous_action", "since_last"):
+            if given.get(name) is not None:
+                given[name] = flag(name, given[name])
         if given.get("history") is not None:
             given["history"] = whole("history", given["history"])
         given["units"] = dict(columns.get("units") or {})
@@ -109,7 +112,7 @@ class Roles:
     @property
     def before(self) -> dict[str, Any]:
         """What a row observes of the rows before it, as entries of the schema."""
-        given = {"previous_action": self.previous_action, "history": self.history}
+        given = {name: getattr(self, name) for name in ("previous_action", "history", "since_last")}
         told = {name: getattr(self.schema, name) for name in given} if self.schema else {}
         return told | {name: value for name, value in given.items() if value is not None}
 
@@ -130,7 +133,7 @@ class Roles:
         dates = self.dates or (self.schema.dates if self.schema else None)
         told = {"columns": columns, "actions": actions, "missing": self.rule, "dates": dates, "drop": self.dropped}
         made = Schema(**told, **roles)  # type: ignore[arg-type]
-        return replace(made, **self.before)
+        return _with_gaps(replace(made, **self.before))
 
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
         kinds = self._kinds()
@@ -155,6 +158,14 @@ class Roles:
     def _column(self, column: Column, kind: Kind | None) -> Column:
         changed = replace(column, unit=self.units.get(column.name, column.unit))
         return replace(changed, kind=kind, fill=None) if kind else changed
+
+
+def _with_gaps(schema: Schema) -> Schema:
+    """The schema; refused if it asks when values were last recorded, and does not allow gaps."""
+    if schema.since_last and schema.missing not in FILLING and all(column.since is None for column in schema.columns):
+        what = "since_last needs rows in which a value is missing"
+        raise UserError(f"{what}; choose mean, last or indicator for missing values (--missing).")
+    return schema
 
 
 def _free(names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> set[str]:

@@ -143,16 +143,21 @@ def learned(read: Gathered, schema: Schema) -> Schema:
         return column if column.fill is not None else replace(column, fill=float(read.means[places[column.name]]))
 
     actions = schema.actions or tuple(read.levels[schema.action].in_order)
-    schema = with_indicators(schema, read)
+    schema = with_added(schema, read)
     return replace(schema, actions=actions, columns=tuple(map(completed, schema.columns)))
 
 
-def with_indicators(schema: Schema, read: Gathered) -> Schema:
-    """The schema that says of each column whether values are missing, if it is to say so and does not yet."""
+def with_added(schema: Schema, read: Gathered) -> Schema:
+    """The schema that says which columns have numbers about missing values: those that miss some in this table.
+
+    What it says already stays.
+    """
 
     def said(column: Column) -> Column:
-        new = schema.missing == "indicator" and column.indicator is None
-        return replace(column, indicator=column.name in read.missing) if new else column
+        gaps = column.name in read.missing
+        if schema.missing == "indicator" and column.indicator is None:
+            column = replace(column, indicator=gaps)
+        return replace(column, since=gaps) if schema.since_last and column.since is None else column
 
     return replace(schema, columns=tuple(map(said, schema.columns)))
 

@@ -300,8 +300,8 @@ def unknown_previous_actions(read: Gathered, schema: Schema, order: Order) -> Fo
 
 
 def same_time_before(read: Gathered, schema: Schema, order: Order) -> Found:
-    """Two rows of an episode at the same time, where a policy observes the rows before."""
-    if schema.names_of_history:
+    """Two rows of an episode at the same time, where a policy observes the rows before or how long ago they were."""
+    if schema.names_of_history or any(column.since for column in schema.columns):
         yield from same_time(read, schema, order)
 
 

@@ -38,6 +38,7 @@ class Column:
     unit: str = ""
     fill: float | None = None  # replaces a missing number: the mean of the table that was read for training
     indicator: bool | None = None  # whether one more number says where the value is missing; None: not yet known
+    since: bool | None = None  # whether two more say how long ago it was last recorded; None: not yet known
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -49,19 +50,20 @@ class Column:
     @property
     def added(self) -> tuple[str, ...]:
         """The names of the numbers that do not stand in the table; they are the last ones."""
-        return (f"{self.name} missing",) if self.indicator else ()
+        indicator = (f"{self.name} missing",) if self.indicator else ()
+        return (*indicator, f"time since {self.name}", f"no {self.name} yet") if self.since else indicator
 
     def as_json(self) -> dict[str, Any]:
         """As plain values, without what is not known and what older versions did not know."""
-        added = {} if self.indicator is None else {"indicator": self.indicator}
-        own = {name: value for name, value in vars(self).items() if name != "indicator"}
-        return {**own, "levels": list(self.levels), **added}
+        new = ("indicator", "since")
+        own = {name: value for name, value in vars(self).items() if name not in new or value is not None}
+        return {**own, "levels": list(self.levels)}
 
     @property
     def codes(self) -> tuple[int, ...]:
         """For each of its numbers, how many codes it can be: 0 to one less. 0 for a column of numbers."""
         own = {"number": (0,), "one-hot": (2,) * len(self.levels)}.get(self.kind, (len(self.levels),))
-        return own + (2,) * len(self.added)
+        return own + (2,) * bool(self.indicator) + (0, 2) * bool(self.since)
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Schema:
     previous_action: bool = False  # whether a row also observes the action of the row before in its episode
     drop: tuple[str, ...] = ()  # columns that are never observed
     history: int = 0  # of how many rows before in its episode a row also observes the numbers
+    since_last: bool = False  # whether a row also observes how long ago values that can be missing were recorded
 
     def __post_init__(self) -> None:
         twice = _repeated(name for name in self.roles.values() if name)
@@ -107,9 +110,11 @@ class Schema:
         object.__setattr__(self, "history", whole("history", self.history))
         if self.history > MOST_HISTORY:
             raise UserError(f"history must be a whole number from 0 to {MOST_HISTORY}. Got {self.history}.")
-        if (flag("previous_action", self.previous_action) or self.history) and not self.episode:
-            option = "previous_action" if self.previous_action else "history"
-            raise UserError(f"{option} needs episodes; name their column (--episode), or leave out {option}.")
+        for option in ("previous_action", "since_last"):
+            flag(option, getattr(self, option))
+        for option in ("previous_action", "history", "since_last"):
+            if getattr(self, option) and not self.episode:
+                raise UserError(f"{option} needs episodes; name their column (--episode), or leave out {option}.")
 
     @property
     def names_of_row(self) -> tuple[str, ...]:
@@ -137,10 +142,14 @@ class Schema:
 
     @property
     def one_hot(self) -> list[list[int]]:
-        """The places of the numbers of each one-hot column, of which one is 1."""
+        """The places of the numbers of each one-hot column, of which one is 1, if only for a missing value."""
         ends = accumulate(len(column.names) for column in self.observed)
         places = [list(range(end - len(column.names), end)) for end, column in zip(ends, self.observed, strict=True)]
-        return [own for own, column in zip(places, self.observed, strict=True) if column.kind == "one-hot"]
+        return [
+            own[: len(column.levels) + bool(column.indicator)]
+            for own, column in zip(places, self.observed, strict=True)
+            if column.kind == "one-hot"
+        ]
 
     @property
     def codes(self) -> list[int]:
@@ -151,6 +160,12 @@ class Schema:
     def adds(self) -> bool:
         """Whether a policy sees numbers that do not stand in the row of the table."""
         return self.previous_action or self.history > 0 or any(column.added for column in self.columns)
+
+    @property
+    def linked(self) -> bool:
+        """Whether what is observed of a row depends on the rows before it in its episode."""
+        carried = self.missing == "last" and self.episode is not None
+        return bool(self.previous_action or self.history or carried or any(column.since for column in self.columns))
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -183,6 +198,7 @@ class Schema:
             **({"drop": list(self.drop)} if self.drop else {}),
             **({"previous_action": True} if self.previous_action else {}),
             **({"history": self.history} if self.history else {}),
+            **({"since_last": True} if self.since_last else {}),
             "actions": list(self.actions),
             "columns": [column.as_json() for column in self.columns],
         }
@@ -235,13 +251,17 @@ def _column(content: Any) -> Column:
     number = isinstance(column.fill, int | float) and type(column.fill) is not bool and abs(column.fill) <= LARGEST
     if not (column.fill is None or number):
         raise UserError(f"the fill of {name} must be a number that float32 can hold.")
-    if (
-        column.indicator is not None
-        and flag(f"the indicator of {name}", column.indicator)
-        and column.kind == "category"
-    ):
-        raise UserError(f"{name} is a category and has no indicator; make it one-hot.")
+    _check_added(column, name)
     return column
+
+
+def _check_added(column: Column, name: str) -> None:
+    """Refuse wrong entries about the numbers that are added to a column."""
+    for entry in ("indicator", "since"):
+        if getattr(column, entry) is not None:
+            flag(f"the entry '{entry}' of {name}", getattr(column, entry))
+    if column.indicator and column.kind == "category":
+        raise UserError(f"{name} is a category and has no indicator; make it one-hot.")
 
 
 def _only(content: Mapping[str, Any], kind: type[Any], what: str) -> None:

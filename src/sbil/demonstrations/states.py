@@ -29,11 +29,6 @@ def _require_columns(schema: Schema, keys: Mapping[str, str], names: Sequence[st
         raise UserError(f"there is no column '{schema.action}' (action), and {what}.")
 
 
-def _linked(schema: Schema) -> bool:
-    """Whether rows are observed with the rows before them in their episode."""
-    return bool(schema.names_of_history) or (schema.missing == "last" and schema.episode is not None)
-
-
 def _as_in_the_table(folder: Path, file: str, order: Order) -> str:
     """Bring observations back to the order of the table, and return the name of their file."""
     if order.chosen is None:
@@ -45,7 +40,7 @@ def _as_in_the_table(folder: Path, file: str, order: Order) -> str:
 def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     """Write the observations of a table whose decisions may not be known, in the order of the file."""
     _, batches = begin(table)
-    linked = _linked(schema)
+    linked = schema.linked
     keys = {role: name for role in ("episode", "time") if (name := schema.roles[role])}
     _require_columns(schema, keys if linked else {}, table.names)
     shown = {role: name for role, name in keys.items() if name in table.names}

@@ -35,6 +35,7 @@ SPELLINGS = (
     (r"^([A-Za-z]{3})[a-z]*\.? (\d{1,2}),? (\d{4})", "$2 $1 $3"),
 )
 YEAR = r"(^|\D)\d{4}\D|\D\d{4}$"  # of four digits
+HOUR = {"ms": 3.6e6, "us": 3.6e9, "ns": 3.6e12}  # by the unit of a time
 HEAD = 200  # cells from which the formats are found that may fit
 
 
@@ -198,6 +199,7 @@ class Times:
         self.formats = tuple(form for form in FORMATS if dates is None or form not in DATES[OTHER[dates]])
         self.ambiguous = False  # whether the first number of 03/04/2026 may be the day or the month
         self.large = False  # whether a whole number was too large for a float
+        self.hour = 1.0  # how much of a time is one hour; 1 for numbers, whose unit nobody knows
         self.parts: list[np.ndarray] = []
 
     def add(self, column: pl.Series, decimal: str) -> Values:
@@ -208,6 +210,8 @@ class Times:
                 values = values._replace(wrong=~values.missing)
             kind = "number"
         self.kind = kind or self.kind
+        if self.kind not in ("", "whole", "number"):
+            self.hour = HOUR[getattr(column.dtype, "time_unit", "ns") if self.kind == "span" else "us"]
         if values.values.dtype == np.int64:
             self.large = self.large or bool((np.abs(values.values) > 2**53).any())
         self.parts.append(values.values)

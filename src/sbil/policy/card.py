@@ -178,7 +178,8 @@ def _kinds(column: Column) -> list[str]:
     """What each number of a column is."""
     levels = ", ".join(f"{number} {level}" for number, level in enumerate(column.levels))
     own = f"category ({levels})" if column.kind == "category" else column.kind
-    return [own] * (len(column.names) - len(column.added)) + ["missing or not"] * len(column.added)
+    codes = column.codes[len(column.names) - len(column.added) :]
+    return [own] * (len(column.names) - len(codes)) + ["missing or not" if code else "number" for code in codes]
 
 
 def _actions(policy: Policy) -> str:
