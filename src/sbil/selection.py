@@ -226,14 +226,15 @@ def _further(key: PRNGKeyArray, network: Array) -> PRNGKeyArray:
 @jax.jit
 def _held_out_scores(networks: Any, rows: Rows, pool: Pool) -> Array:
     """[runs, 2], the sums of -log pi(a|s) and of errors over the rows of each run."""
+    return jnp.stack(jax.vmap(lambda network, rows: held_out_sums(network, rows, pool))(networks, rows), axis=1)
 
-    def of(network: Any, rows: Rows) -> Array:
-        if pool.images:  # a few at a time, because they are large
-            logits = jax.lax.map(lambda row: network(pool.look(row)), pool.row[rows.indices], batch_size=64)
-        else:
-            logits = network(pool.look(pool.row[rows.indices]))
-        action = pool.action[rows.indices]
-        losses, wrong = cross_entropy(logits, action), logits.argmax(axis=-1) != action
-        return jnp.stack([losses.sum(where=rows.mask), wrong.sum(where=rows.mask)])
 
-    return jax.vmap(of)(networks, rows)
+def held_out_sums(network: Any, rows: Rows, pool: Pool) -> tuple[Array, Array]:
+    """Return the sums of -log pi(a|s) and of errors over the rows of one run."""
+    if pool.images:  # a few at a time, because they are large
+        logits = jax.lax.map(lambda step: network(pool.before(step)), rows.indices, batch_size=64)
+    else:
+        logits = network(pool.before(rows.indices))
+    action = pool.action[rows.indices]
+    losses, wrong = cross_entropy(logits, action), logits.argmax(axis=-1) != action
+    return losses.sum(where=rows.mask), wrong.sum(where=rows.mask)

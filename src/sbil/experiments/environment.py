@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Array
 
 from sbil import algorithms, demonstrators, environments
-from sbil.algorithms.base import cross_entropy
 from sbil.dataset import Dataset, Pool, Rows, Spec, capacity_for, make_dataset, padded, spec_of
 from sbil.demonstrations import Demonstrations
 from sbil.environments.base import JaxEnvironment
@@ -24,6 +23,7 @@ from sbil.experiments.methods import Method
 from sbil.experiments.task import Cell, Prepared, Run, Scores, Task, at_least
 from sbil.folds import FOLDS
 from sbil.keys import named
+from sbil.selection import held_out_sums
 
 SIZES = (1, 3, 7, 10, 15)
 TRAJECTORIES = 200  # the most that any environment collects for an experiment
@@ -199,9 +199,7 @@ def mismatch(networks: Any, rows: Rows | None, members: np.ndarray, pool: Pool) 
 @jax.jit
 def _mismatch(networks: Any, rows: Rows, pool: Pool) -> dict[str, Array]:
     def of(run: tuple[Any, Rows]) -> dict[str, Array]:
-        network, rows = run
-        logits, action = network(pool.before(rows.indices)), pool.action[rows.indices]
-        losses, wrong = cross_entropy(logits, action), logits.argmax(axis=-1) != action
-        return {"log_loss": losses.sum(where=rows.mask), "error": wrong.sum(where=rows.mask)}
+        log_loss, error = held_out_sums(*run, pool)
+        return {"log_loss": log_loss, "error": error}
 
     return jax.lax.map(of, (networks, rows), batch_size=8)
