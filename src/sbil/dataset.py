@@ -101,6 +101,12 @@ class Pool(NamedTuple):
     time: Int[Array, " steps"]
     trajectory: Int[Array, " steps"]
     frames: Int[Array, "visited stack"] | None = None  # where frames are stacked, which rows make an observation
+    group: Int[Array, " steps"] | None = None  # where trajectories have groups
+
+    @property
+    def unit(self) -> Int[Array, " steps"]:
+        """What a split keeps together: the group of each step, or its trajectory."""
+        return self.trajectory if self.group is None else self.group
 
     @property
     def known(self) -> Bool[Array, " steps"]:
@@ -284,6 +290,9 @@ def make_pool(demonstrations: Demonstrations, standardisation: Standardisation |
         wanted = np.arange(visited.sum())[:, None] + np.arange(1 - stack, 1)
         frames = jnp.asarray(np.where(wanted < np.repeat(first, visited)[:, None], visited.sum(), wanted), jnp.int32)
         recorded.append(black)
+    group = None
+    if demonstrations.groups is not None:
+        group = np.unique(demonstrations.groups, return_inverse=True)[1][steps.trajectory]
     images = recorded[0].dtype == np.uint8 and recorded[0].ndim > 2  # which stay as they are
     observations = _joined(recorded, np.dtype(np.uint8 if images else np.float32))
     if standardisation is not None:
@@ -298,6 +307,7 @@ def make_pool(demonstrations: Demonstrations, standardisation: Standardisation |
         time=jnp.asarray(steps.time, jnp.int32),
         trajectory=jnp.asarray(steps.trajectory, jnp.int32),
         frames=frames,
+        group=None if group is None else jnp.asarray(group, jnp.int32),
     )
 
 

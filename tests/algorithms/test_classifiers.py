@@ -1,6 +1,7 @@
 """Logistic regression and trees: the probabilities are scikit-learn's, whatever the actions in the data."""
 
 import re
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -105,20 +106,33 @@ def test_an_action_taken_once_is_learned_from(name):
     assert policy.probabilities(flat(data)[0])[:, 2].mean() < 0.05
 
 
-def test_fewer_trees_are_kept_where_nothing_is_to_be_learned():
+def noise(count):
+    """Episodes in which states and decisions have nothing to do with each other."""
     rng = np.random.default_rng(0)
     episodes = tuple(
         Trajectory(rng.normal(size=(8, 2)).astype(np.float32), rng.integers(0, 2, 8).astype(np.int32))
-        for _ in range(40)
+        for _ in range(count)
     )
-    noise = Demonstrations(episodes, ("a", "b"), ("x", "y"))
+    return Demonstrations(episodes, ("a", "b"), ("x", "y"))
 
-    def kept(data, **settings):
-        nodes = sbil.fit("trees", data, trees=30, **settings).network.nodes
-        return int((np.asarray(nodes.child)[:, 0, 0] > 0).sum())
 
-    assert kept(noise) < 10
-    assert kept(noise, folds=1) == 30
+def kept(data, **settings):
+    """How many trees are kept of 30."""
+    nodes = sbil.fit("trees", data, trees=30, **settings).network.nodes
+    return int((np.asarray(nodes.child)[:, 0, 0] > 0).sum())
+
+
+def test_fewer_trees_are_kept_where_nothing_is_to_be_learned():
+    assert kept(noise(40)) < 10
+    assert kept(noise(40), folds=1) == 30
+
+
+def test_folds_hold_whole_groups():
+    """Every episode has a twin. If twins are parted, trees that learn noise by heart seem good."""
+    episodes = noise(40).trajectories
+    twins = Demonstrations((*episodes, *episodes), ("a", "b"), ("x", "y"))
+    assert kept(twins) > 20
+    assert kept(replace(twins, groups=np.tile(np.arange(40), 2))) < 10
 
 
 def test_folds_hold_whole_trajectories_or_stretches_of_the_only_one():

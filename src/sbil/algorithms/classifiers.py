@@ -30,7 +30,7 @@ TINIEST = 1e-12  # probability
 ITERATIONS = 2000  # of the solver of logistic regression, at most
 PRIVATE = ("_baseline_prediction", "_predictors")  # of scikit-learn's trees: the first logits, and the trees per round
 
-Host = dict[str, Any]  # what is learned from, as NumPy arrays: observation, action, trajectory; and settings
+Host = dict[str, Any]  # what is learned from, as NumPy arrays: observation, action, unit; and settings
 
 
 class Sizes(NamedTuple):
@@ -58,7 +58,9 @@ class TreesConfig:
     leaf_rows: int = setting(20, "decisions per leaf, at least", low=1)
     shrinkage: float = setting(0.05, "step of each tree", open_low=True, high=1)
     l2: float = setting(1.0, "penalty on squared values of leaves")
-    folds: int = setting(3, "parts of the episodes whose held-out log-loss says how many trees to keep (1: all)", low=1)
+    folds: int = setting(
+        3, "parts of the episodes or groups; held-out log-loss says how many trees to keep (1: all)", low=1
+    )
 
 
 def logistic(spec: Spec, config: LogisticConfig) -> Algorithm:
@@ -98,7 +100,7 @@ def _on_host(learn: Any, shapes: Any, dataset: Dataset, settings: dict[str, Any]
     asked = {
         "observation": dataset.pool.before(steps),
         "action": dataset.pool.action[steps],
-        "trajectory": dataset.pool.trajectory[steps],
+        "unit": dataset.pool.unit[steps],
         "size": dataset.labelled.size,
         **settings,
     }
@@ -193,8 +195,8 @@ def _must_be_readable() -> None:
 
 
 def _rounds(sizes: Sizes, own: Host) -> int:
-    """Return after how many rounds the log-loss of held-out trajectories is smallest, in cross-validation."""
-    rows, action, fold = own["observation"], own["action"], _folds(own["trajectory"], sizes.folds)
+    """Return after how many rounds the log-loss of held-out trajectories (or groups) is smallest."""
+    rows, action, fold = own["observation"], own["action"], _folds(own["unit"], sizes.folds)
     losses = np.zeros(sizes.trees)
     for number in range(int(fold.max()) + 1 if sizes.folds > 1 else 0):
         out = fold == number
@@ -208,9 +210,9 @@ def _rounds(sizes: Sizes, own: Host) -> int:
     return 1 + int(losses.argmin()) if losses.any() else sizes.trees
 
 
-def _folds(trajectory: np.ndarray, folds: int) -> np.ndarray:
-    """[rows] the fold of each decision: whole trajectories, or stretches of the only one."""
-    _, unit = np.unique(trajectory, return_inverse=True)
+def _folds(unit: np.ndarray, folds: int) -> np.ndarray:
+    """[rows] the fold of each decision: whole units, or stretches of the only one."""
+    _, unit = np.unique(unit, return_inverse=True)
     return unit % folds if unit.max() else np.arange(len(unit)) * min(folds, len(unit)) // len(unit)
 
 
@@ -258,7 +260,7 @@ ENTRIES = (
         presets={"default": LogisticConfig()},
         needs="numeric pairs",
         reference="scikit-learn",
-        titles={"default": "logistic regression"},
+        titles={"default": "logistic regression (logistic)"},
         updates={"default": 1},
         extra="sklearn",
         seeded=False,
@@ -268,7 +270,7 @@ ENTRIES = (
         presets={"default": TreesConfig()},
         needs="numeric pairs",
         reference="scikit-learn; Friedman (2001)",
-        titles={"default": "gradient-boosted trees"},
+        titles={"default": "gradient-boosted trees (trees)"},
         updates={"default": 1},
         extra="sklearn",
         seeded=False,

@@ -76,7 +76,10 @@ def _counted(name: str, part: Learning) -> Says:
 
 
 def _classified(name: str, part: Learning) -> Says:
-    """Fit a classifier of scikit-learn. If the data have only one action, it always predicts that action."""
+    """Fit a classifier of scikit-learn with its defaults. If the data have only one action, it always predicts that.
+
+    The algorithms `logistic` and `trees` have other settings, and other titles.
+    """
     try:
         from sklearn.ensemble import HistGradientBoostingClassifier
         from sklearn.linear_model import LogisticRegression
