@@ -20,6 +20,7 @@ import numpy as np
 import tyro
 from jaxtyping import Float
 
+from sbil import algorithms
 from sbil.clinical.icu_sepsis import Table, likeliest, record, survival, visits
 from sbil.dataset import capacity_for, make_dataset, spec_of
 from sbil.demonstrations import Demonstrations
@@ -95,7 +96,7 @@ class SepsisTask(Task):
             logits = at_every_state(networks)
             rows = [score(each) for each in logits]
             found = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            if cell.method.algorithm.startswith("edm"):
+            if algorithms.get(cell.method.algorithm).trains_energy:
                 models = np.asarray(jax.nn.softmax(-energy(jnp.asarray(logits))))
                 found["states"] = np.array([distance(model) for model in models])
             return {"returns": returns, **found}

@@ -1,10 +1,13 @@
 """What the package knows of its algorithms: their entries, settings as values and as words, updates."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from sbil import algorithms
+from sbil import algorithms, demonstrators
 from sbil.algorithms import BCConfig, as_many, candidates, configure, get, parse_words, updates_for
+from sbil.api.methods import trains_energy
 from sbil.errors import UserError
 
 
@@ -92,3 +95,19 @@ def test_settings_are_values_of_their_types():
 )
 def test_bc_beside_a_method_has_as_many_steps_of_adam_or_its_own(name, preset, made, expected):
     assert as_many(name, preset, made) == expected
+
+
+def test_only_variants_of_edm_train_the_energy():
+    """An algorithm says it of itself; an imported agent, or a policy of a plain network, does not."""
+    trained = [name for name, entry in algorithms.ALGORITHMS.items() if entry.trains_energy]
+    assert trained == ["edm", "edm_robust", "edm_exact", "edm_metropolis", "edm_imagined"]
+    expert = demonstrators.get("CartPole-v1-ppo")
+    for made, said in (
+        ({}, False),
+        ({"algorithm": "edm"}, True),
+        ({"algorithm": "bc"}, False),
+        ({"algorithm": "auto", "settings": {"algorithm": "edm"}}, True),
+        ({"algorithm": "auto", "settings": {"algorithm": "bc"}}, False),
+        ({"algorithm": "edm of somebody else"}, False),
+    ):
+        assert trains_energy(replace(expert, provenance=made)) is said

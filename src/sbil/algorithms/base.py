@@ -56,6 +56,7 @@ class Entry(NamedTuple):
     updates: Mapping[str, int] = {"default": 10_000}  # updates of a preset; a preset without a number has the default's
     rounds: Callable[[Any], int] | None = None  # if one update is one round: the number of rounds that a Config allows
     uses_states: bool = False  # whether it learns from states without a decision
+    trains_energy: bool = False  # whether it makes the energy low where training states are dense
     chunk: int = 500  # updates between two reports
     extra: str = ""  # the extra of sbil that it needs; its name is that of the package which it brings
     seeded: bool = True  # whether the seed changes what is learned

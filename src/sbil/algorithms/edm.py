@@ -117,4 +117,5 @@ ENTRY = Entry(
     reference="Jarrett, Bica and van der Schaar (2020)",
     titles={"default": "EDM (our default)", "released": "EDM, released code", "paper": "EDM, as printed"},
     uses_states=True,
+    trains_energy=True,
 )

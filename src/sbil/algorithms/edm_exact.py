@@ -115,4 +115,5 @@ ENTRY = Entry(
     reference="Jarrett, Bica and van der Schaar (2020), without samples",
     titles={"default": "EDM, exact"},
     uses_states=True,
+    trains_energy=True,
 )

@@ -231,5 +231,6 @@ ENTRY = Entry(
     needs="triples",
     reference="after Jarrett, Bica and van der Schaar (2020)",
     titles={"default": "EDM on imagined states", "rollouts": "EDM on imagined states, 5 steps"},
+    trains_energy=True,
     updates={"default": 10_000, "rollouts": 2_000},
 )

@@ -60,4 +60,5 @@ ENTRY = Entry(
     reference="Jarrett, Bica and van der Schaar (2020)",
     titles={"default": "EDM, Metropolis chains"},
     uses_states=True,
+    trains_energy=True,
 )

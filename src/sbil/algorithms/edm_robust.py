@@ -265,4 +265,5 @@ ENTRY = Entry(
     reference="Jarrett, Bica and van der Schaar (2020)",
     titles={"default": "EDM, robust"},
     uses_states=True,
+    trains_energy=True,
 )

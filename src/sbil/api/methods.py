@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sbil.algorithms import as_many
+from sbil.algorithms import ALGORITHMS, as_many
 from sbil.demonstrations import Demonstrations
 from sbil.evaluation.baselines import decided_by_baselines
 from sbil.evaluation.calibration import calibrated
@@ -51,3 +51,9 @@ def trainer_of(policy: Policy) -> str:
     """The algorithm that trained a policy; of auto, the one whose policy was kept."""
     name, settings = algorithm_of(policy), policy.provenance.get("settings")
     return str(settings.get("algorithm")) if name == AUTO and isinstance(settings, Mapping) else name
+
+
+def trains_energy(policy: Policy) -> bool:
+    """Whether the algorithm that trained a policy makes the energy low where training states are dense."""
+    trainer = trainer_of(policy)
+    return trainer in ALGORITHMS and ALGORITHMS[trainer].trains_energy

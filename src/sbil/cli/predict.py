@@ -38,7 +38,7 @@ def run(command: Command) -> None:
     """Read, decide, write, and count what is unfamiliar."""
     from sbil.api.predict import predict
 
-    made = with_options(predict, command, table=command.data)
+    made = with_options(predict, command, aside=("data",), table=command.data)
     if command.json:
         print(json.dumps({"out": str(command.out), **made.as_json()}))
     else:
@@ -47,7 +47,7 @@ def run(command: Command) -> None:
 
 def show(command: Command, made: "Decisions") -> None:
     """Say what was written and how many states are unlike the training data."""
-    from sbil.api.methods import trainer_of
+    from sbil.api.methods import trains_energy
     from sbil.policy.guard_measures import WORDS
     from sbil.text import counted
 
@@ -72,5 +72,5 @@ def show(command: Command, made: "Decisions") -> None:
         )
     if made.alarm:
         print(made.alarm)
-    if made.measure == WORDS["energy"] and not trainer_of(made.policy).startswith("edm"):
+    if made.measure == WORDS["energy"] and not trains_energy(made.policy):
         print("note: only EDM trains the energy to be low at training states; for other policies it says little")
