@@ -657,7 +657,7 @@ def test_a_policy_that_knows_what_is_missing(folder, capsys):
     assert "28 missing values were filled in (pulse 24, age 4)" in said
     assert "of these, 4 are in columns that missed none in training, so no number marks them (age 4)" in said
     found = answered(capsys, "predict", made, "--data", later, *out, "--overwrite")
-    assert (found["filled"], found["newly missing"]) == ({"pulse": 24, "age": 4}, {"age": 4})
+    assert (found["filled"], found["newly_missing"]) == ({"pulse": 24, "age": 4}, {"age": 4})
     run("evaluate", made, "--data", later)
     assert "of these, 4 are in columns that missed none in training" in capsys.readouterr().out
     decided = pl.read_csv(folder / "marked.csv")

@@ -1,5 +1,6 @@
 """Files of earlier versions are read as they were then. They are never written again; new ones are added."""
 
+import dataclasses
 import json
 from hashlib import sha256
 from pathlib import Path
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
+import probes
 from sbil.demonstrations.formats import npz
 from sbil.experiments.store import read_all
 from sbil.policy import Policy
+from sbil.policy.card import card
 
 HERE = Path(__file__).parent
 
@@ -22,6 +25,24 @@ def test_a_policy_of_format(number):
     assert policy.schema.episode == "visit"
     found = policy.probabilities(np.array([[0.5, 1, 0], [-1.2, 0, 1]], np.float32))
     np.testing.assert_allclose(found, [[0.7741624, 0.2258376], [0.0728781, 0.9271219]], atol=1e-5)
+
+
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_what_a_policy_recorded_of_its_table_has_the_names_of_today(number):
+    """They had spaces. The card shows them as it did."""
+    policy = Policy.load(HERE / f"policy-{number}")
+    source = policy.provenance["data"]["provenance"]
+    assert (source["rows_in_file"], source["sorted_rows"], source["filled_values"]) == (24, False, {})
+    assert not any(" " in name for name in source)
+    assert "- rows in file: 24\n" in card(policy)
+
+
+def test_demonstrations_of_a_table_have_the_names_of_today(tmp_path):
+    made = probes.demonstrations()
+    earlier = {"rows in file": 9, "left out columns": ["sex"], "my own note": 1}
+    npz.save(dataclasses.replace(made, provenance=earlier), tmp_path / "demos.npz")
+    found = npz.load(tmp_path / "demos.npz").provenance
+    assert found == {"rows_in_file": 9, "left_out_columns": ["sex"], "my own note": 1}
 
 
 def test_a_policy_of_format_1(tmp_path):

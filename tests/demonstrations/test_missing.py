@@ -53,8 +53,8 @@ def test_indicators_by_hand():
     assert found.schema.codes == [0, 2, 0, 2, 2, 2]
     assert found.schema.one_hot == [[3, 4, 5]]
     assert [column.indicator for column in found.schema.columns] == [True, False, True]
-    assert found.provenance["filled values"] == {"pulse": 2, "unit": 1}
-    assert "newly missing" not in found.provenance
+    assert found.provenance["filled_values"] == {"pulse": 2, "unit": 1}
+    assert "newly_missing" not in found.provenance
     assert np.argwhere(np.concatenate(notes.filled)).tolist() == [[1, 0], [2, 3], [2, 4], [4, 0]]
 
 
@@ -98,7 +98,7 @@ def test_later_gaps_elsewhere_are_filled_and_counted():
     assert found.filled == {"pulse": 2, "age": 2, "unit": 1}
     assert found.new == {"age": 2}
     again = read(WARD.with_columns(age=pl.Series([50, None, None, 70, 70])), schema=schema)
-    assert again.provenance["newly missing"] == {"age": 2}
+    assert again.provenance["newly_missing"] == {"age": 2}
     np.testing.assert_array_equal(seen(again), expected)
 
 

@@ -80,11 +80,11 @@ def test_by_hand(tmp_path):
     assert provenance == {
         "source": ["stays.csv"],
         "rows": 5,
-        "rows in file": 5,
-        "dropped rows": {},
-        "filled values": {},
-        "left out columns": [],
-        "sorted rows": True,
+        "rows_in_file": 5,
+        "dropped_rows": {},
+        "filled_values": {},
+        "left_out_columns": [],
+        "sorted_rows": True,
     }
     json.dumps(provenance)
     columns = (
@@ -101,7 +101,7 @@ def test_without_an_episode_each_row_is_one(tmp_path, here):
     read_ = read(write(tmp_path, "x,y,label\n1,2,b\n3,4,a\n"), action="label")
     assert seen(read_) == [[[1, 2]], [[3, 4]]]
     assert taken(read_) == [["b"], ["a"]]
-    assert read_.provenance["left out columns"] == []
+    assert read_.provenance["left_out_columns"] == []
 
 
 def test_dropped_columns_are_never_observed(tmp_path, here):
@@ -146,7 +146,7 @@ def test_what_cannot_be_dropped(tmp_path, here, given_, message):
 def test_text_columns_are_left_out(tmp_path, here):
     read_ = read(write(tmp_path, GOOD), **ROLES)
     assert read_.observation_names == ("pulse",)
-    assert read_.provenance["left out columns"] == ["sex"]
+    assert read_.provenance["left_out_columns"] == ["sex"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_ordered_rows_are_not_copied(tmp_path, here):
     """They are views into one array, even if the episodes are not in the order of their names."""
     read_ = read(write(tmp_path, "e,t,x,a\n5,0,1,u\n5,1,2,u\n3,0,3,u\n"), episode="e", time="t", action="a")
     assert seen(read_) == [[[3]], [[1], [2]]]
-    assert not read_.provenance["sorted rows"]
+    assert not read_.provenance["sorted_rows"]
     bases = {id(_root(t.observations)) for t in read_.trajectories}
     assert len(bases) == 1
     assert read_.trajectories[1].observations.ctypes.data < read_.trajectories[0].observations.ctypes.data
@@ -241,7 +241,7 @@ def test_missing_mean(tmp_path, here):
     read_ = read(write(tmp_path, table(GAPS)), **ROLES, missing="mean")
     assert seen(read_) == [[[25, 5], [10, np.float32(20 / 3)], [25, 7]], [[25, 8], [40, np.float32(20 / 3)]]]
     assert [column.fill for column in read_.schema.columns] == [25, 20 / 3]
-    assert read_.provenance["filled values"] == {"pulse": 3, "bp": 2}
+    assert read_.provenance["filled_values"] == {"pulse": 3, "bp": 2}
     later = write(tmp_path, "bp,pulse\n1,\nnull,2\n", "later.csv")
     np.testing.assert_array_equal(
         read_observations(later, read_.schema).observations, np.array([[25, 1], [2, 20 / 3]], np.float32)
@@ -281,8 +281,8 @@ def test_missing_drop_keeps_whole_rows(tmp_path, here):
     content = table(GAPS) + "2,2,1,2,b\n1,3,3,4,a\n"
     read_ = read(write(tmp_path, content), **ROLES, missing="drop")
     assert seen(read_) == [[[3, 4]], [[1, 2]]]
-    assert read_.provenance["dropped rows"] == {"pulse": 3, "bp": 2}
-    assert (read_.provenance["rows"], read_.provenance["rows in file"]) == (2, 7)
+    assert read_.provenance["dropped_rows"] == {"pulse": 3, "bp": 2}
+    assert (read_.provenance["rows"], read_.provenance["rows_in_file"]) == (2, 7)
     rows = read_observations(tmp_path / "stays.csv", read_.schema)
     assert rows.rows.tolist() == [7, 8]
     assert rows.episode == ["2", "1"]

@@ -169,7 +169,7 @@ def test_what_became_known_later_is_not_observed(name):
     table = ends(**{name: [0.0, 1, 0, 1]})
     found = read(table, **ENDS)
     assert found.observation_names == ("x",)
-    assert found.provenance["left out columns"] == [name]
+    assert found.provenance["left_out_columns"] == [name]
     checked = check(table, **ENDS, terminal=None)
     column = next(column for column in checked.columns if column.name == name)
     if name != "terminated":  # which is guessed to be the end

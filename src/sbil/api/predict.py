@@ -74,7 +74,7 @@ class Decisions:
             **{"rows": rows, "dropped": self.dropped, "actions": self.actions, "unfamiliar": self.unfamiliar},
             "outside": self.outside,
             "filled": dict(self.filled),
-            "newly missing": dict(self.new),
+            "newly_missing": dict(self.new),
             "alarm": self.alarm.as_json() if self.alarm else None,
         }
 

@@ -124,10 +124,10 @@ def _asked(made: Mapping[str, Any], name: str) -> dict[str, Any]:
 def _parts(policy: Policy, name: str, data: Any, columns: Mapping[str, Any]) -> Parts:
     """The parts of the data that the policy was made with; other data are refused."""
     facts, source = policy.provenance["data"], policy.provenance["data"].get("provenance")
-    for entry, option in (("excluded episodes", "exclude"), ("kept episodes", "only")):
+    for entry, option in (("excluded_episodes", "exclude"), ("kept_episodes", "only")):
         named_some = isinstance(source, dict) and source.get(entry)
         if named_some and not columns.get(option) and not isinstance(data, Demonstrations):
-            words = f"{name} was trained with some {entry}"
+            words = f"{name} was trained with some {entry.replace('_', ' ')}"
             raise UserError(f"{words}; give the same list as {option} (--{option}).")
     everything = as_trained_on(_without_means(policy), data, columns)
     must_match(policy, everything)

@@ -61,16 +61,16 @@ def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:
     """Print which columns were observed, which were left out, and what became of missing values."""
     from sbil.demonstrations.roles import consequence
 
-    if "rows in file" not in made:
+    if "rows_in_file" not in made:
         return
     shown = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    out = {name: consequence(name) for name in made.get("left out columns") or []}
+    out = {name: consequence(name) for name in made.get("left_out_columns") or []}
     left = [f"{name} (looks like {what})" if what else name for name, what in out.items()]
     print(f"observed: {shown}" + (f"; left out: {', '.join(left[:SHOWN])}" if left else ""))
-    dropped = made.get("rows in file", 0) - made.get("rows", 0)
+    dropped = made.get("rows_in_file", 0) - made.get("rows", 0)
     if dropped:
         print(f"{dropped:,} rows were dropped because a value is missing")
-    tell_filled(made.get("filled values") or {}, made.get("newly missing") or {})
+    tell_filled(made.get("filled_values") or {}, made.get("newly_missing") or {})
 
 
 def tell_filled(filled: Mapping[str, int], new: Mapping[str, int]) -> None:

@@ -126,11 +126,11 @@ def show_data(report: "TrainingReport") -> None:
 
     names, origin = report.policy.action_names, report.training.provenance
     tell(report.training.observation_names, origin)
-    if "excluded rows" in origin:
-        rows = counted(origin["excluded rows"], "row")
-        print(f"left out by --exclude: {counted(origin['excluded episodes'], 'episode')} with {rows}")
-    if "kept episodes" in origin:
-        print(f"kept by --only: {counted(origin['kept episodes'], 'episode')}")
+    if "excluded_rows" in origin:
+        rows = counted(origin["excluded_rows"], "row")
+        print(f"left out by --exclude: {counted(origin['excluded_episodes'], 'episode')} with {rows}")
+    if "kept_episodes" in origin:
+        print(f"kept by --only: {counted(origin['kept_episodes'], 'episode')}")
     unseen = [name for name, count in zip(names, report.taken, strict=True) if not count]
     if unseen:
         others = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""

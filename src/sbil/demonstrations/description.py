@@ -9,6 +9,11 @@ from sbil.demonstrations.trajectory import Demonstrations
 from sbil.errors import UserError
 
 MOST_STACKED = 64  # frames
+# Names in the provenance of a table that earlier versions wrote with spaces.
+SPACED = (
+    *("rows in file", "dropped rows", "filled values", "left out columns", "sorted rows"),
+    *("excluded rows", "excluded episodes", "kept episodes"),
+)
 
 
 def describe(demonstrations: Demonstrations) -> dict[str, Any]:
@@ -38,10 +43,15 @@ def described(content: Any, where: str) -> dict[str, Any]:
         raise UserError(f"{where} is damaged: it does not say how many frames make an observation.")
     return {
         **{key: tuple(value or ()) for key, value in names.items()},
-        "provenance": content["provenance"],
+        "provenance": renamed(content["provenance"]),
         "stack": stack,
         "schema": None if schema is None else Schema.from_json(schema),
     }
+
+
+def renamed(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provenance with the names of today."""
+    return {name.replace(" ", "_") if name in SPACED else name: value for name, value in provenance.items()}
 
 
 def as_text(content: Mapping[str, Any]) -> str:

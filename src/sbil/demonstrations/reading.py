@@ -101,8 +101,8 @@ def read_observations(source: Any, schema: Schema | str | Path) -> States:
     with asked(source, {"task": "observe", "schema": asdict(Schema.of(schema))}) as (folder, result):
         texts = {role: _texts(folder, role, names) for role, names in result["texts"].items()}
         kept = np.load(folder / "kept.npy")
-        seen, dropped = _mapped(folder / result["observations"]), result["rows in file"] - len(kept)
-        filled, new = result["filled values"], result["newly missing"]
+        seen, dropped = _mapped(folder / result["observations"]), result["rows_in_file"] - len(kept)
+        filled, new = result["filled_values"], result["newly_missing"]
         return States(seen, kept, texts.get("episode"), texts.get("time"), dropped, filled, new)
 
 

@@ -55,7 +55,7 @@ def _picked(
         raise UserError("no episode is named that is kept." if keep else "every episode is excluded; none is left.")
     if gone is not None:
         gone |= (
-            {"kept episodes": len(meant)} if keep else {"excluded episodes": len(meant), "excluded rows": rows - left}
+            {"kept_episodes": len(meant)} if keep else {"excluded_episodes": len(meant), "excluded_rows": rows - left}
         )
 
 
@@ -113,12 +113,12 @@ def demonstrations(table: Table, roles: Roles, folder: Path, notes: bool = False
         "ids": _ids(read, order, schema.episode) if schema.episode else None,
         "provenance": {
             "rows": len(read) if order.chosen is None else len(order.chosen),
-            "rows in file": len(read),
-            "dropped rows": read.missing if dropped else {},
-            "filled values": {} if dropped else read.missing,
-            **({"newly missing": new} if (new := newly_missing(read, schema)) else {}),
-            "left out columns": [column for column in table.names if column not in set(schema.needed)],
-            "sorted rows": order.moved,
+            "rows_in_file": len(read),
+            "dropped_rows": read.missing if dropped else {},
+            "filled_values": {} if dropped else read.missing,
+            **({"newly_missing": new} if (new := newly_missing(read, schema)) else {}),
+            "left_out_columns": [column for column in table.names if column not in set(schema.needed)],
+            "sorted_rows": order.moved,
             **gone,
         },
     }

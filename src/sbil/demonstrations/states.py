@@ -63,7 +63,7 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     return {
         "observations": file,
         "texts": {role: read.levels[column_name].names for role, column_name in shown.items()},
-        "rows in file": len(read),
-        "filled values": {} if schema.missing == "drop" else read.missing,
-        "newly missing": newly_missing(read, schema),
+        "rows_in_file": len(read),
+        "filled_values": {} if schema.missing == "drop" else read.missing,
+        "newly_missing": newly_missing(read, schema),
     }

@@ -124,7 +124,8 @@ def _data(policy: Policy) -> str:
         "SHA-256 of the source": origin.get("sha256"),
     }
     named = {"source", "sha256"}
-    facts |= {key: value for key, value in origin.items() if key not in named and isinstance(value, str | int)}
+    others = {key: value for key, value in origin.items() if key not in named and isinstance(value, str | int)}
+    facts |= {str(key).replace("_", " "): value for key, value in others.items()}
     if policy.schema:
         roles = {role: getattr(policy.schema, role) for role in ("episode", "time", "terminal", "truncated", "group")}
         facts |= {f"column of {role}": name for role, name in roles.items()}

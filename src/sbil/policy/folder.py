@@ -17,6 +17,7 @@ import safetensors.numpy
 from sbil import files
 from sbil.dataset import Standardisation
 from sbil.demonstrations import Schema
+from sbil.demonstrations.description import renamed
 from sbil.errors import UserError, naming
 from sbil.policy import architecture, guard
 from sbil.policy.policy import Policy
@@ -142,12 +143,20 @@ def _load(path: Path) -> Policy:
         observation_names=tuple(description["observation_names"]),
         action_names=tuple(description["action_names"]),
         standardisation=standardisation,
-        provenance=description["provenance"],
+        provenance=_of_today(description["provenance"]),
         temperature=float(description["temperature"]),
         energies=tensors.get("energies"),
         schema=_schema(description),
         guard=None if description["guard"] is None else guard.restored(description["guard"], tensors),
     )
+
+
+def _of_today(made: dict[str, Any]) -> dict[str, Any]:
+    """Return the provenance; what earlier versions recorded of the data gets the names of today."""
+    data = made.get("data", {})
+    if "provenance" not in data:
+        return made
+    return {**made, "data": {**data, "provenance": renamed(data["provenance"])}}
 
 
 def _schema(description: dict[str, Any]) -> Schema | None:
