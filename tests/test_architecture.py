@@ -2,6 +2,8 @@
 
 import pytest
 
+import sbil
+from sbil.cli import commands
 from studies import architecture
 from studies.architecture import imported, room_files, room_of
 
@@ -19,6 +21,15 @@ def test_the_page_lists_every_room_once():
 def test_nothing_imports_from_below_itself(path):
     below = {name for name in imported(path) if ORDER.get(name, 0) > ORDER[room_of(path)]}
     assert not below
+
+
+def test_a_public_function_lies_in_the_file_of_its_name_below_its_command():
+    """`check` lies with the rules for tables."""
+    public = {name for name in commands() if name in sbil.__all__} - {"check"}
+    assert {"train", "view", "watch", "report", "reproduce"} <= public
+    for name in public:
+        assert getattr(sbil, name).__module__ == f"sbil.api.{name}"
+    assert not {name for name in sbil.__all__ if getattr(getattr(sbil, name), "__module__", "").startswith("sbil.cli")}
 
 
 def test_learning_knows_no_environment():

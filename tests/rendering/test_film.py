@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from probes import durations
-from sbil import demonstrators, rendering
+from sbil import demonstrators, watch
 from sbil.dataset import Spec
 from sbil.environments.base import Environment
 from sbil.errors import UserError
@@ -122,13 +122,13 @@ def test_a_missing_package_of_the_simulator_too(monkeypatch):
 def test_a_policy_is_watched_beside_a_demonstrator():
     """The library function below `sbil watch`: typed, from a policy and the name of an environment."""
     policy = demonstrators.get("Acrobot-v1-ppo")
-    made = rendering.watch(policy, "Acrobot-v1", name="mine", seconds=1.0)
+    made = watch(policy, "Acrobot-v1", name="mine", seconds=1.0)
     assert [player.name for player in made.players] == ["ppo demonstrator", "stable-baselines3 ppo policy mine"]
     assert (made.environment, made.seed) == ("Acrobot-v1", 0)
     assert made.episodes[0].total == made.episodes[1].total < -50  # the same policy from the same start
     assert made.content.startswith(b"GIF89a")
     with pytest.raises(UserError, match="alone shows none"):
-        rendering.watch(policy, "Acrobot-v1", against="ppo", alone=True)
+        watch(policy, "Acrobot-v1", against="ppo", alone=True)
 
 
 def test_an_environment_that_gymnasium_does_not_know_is_refused():

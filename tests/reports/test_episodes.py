@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_page import Elements, embedded
 
+from sbil.api.view import view
 from sbil.demonstrations import Column, Demonstrations, Schema, Trajectory
 from sbil.errors import UserError
 from sbil.networks import MLP, Dense
 from sbil.policy import Policy
 from sbil.reports import episodes
 from sbil.reports.episodes import episodes_page, packed
-from sbil.reports.view import view
 
 PAYLOADS = (
     "</script><script>alert(1)</script>",

@@ -83,10 +83,9 @@ def demonstrate(
 
 def _shipped(environment: str, name: str | None, mode: str | None) -> tuple[str, str]:
     """Return (name, mode) of a shipped demonstrator; refuse any other."""
-    shipped = environments.returns().get(environment, {}).get("demonstrators", {})
-    if not shipped:
+    usual = demonstrators.suited(environment, name)
+    if usual is None:
         raise UserError(f"no demonstrator ships for {environment}; give one of your own as policy (--policy FOLDER).")
-    name = name or ("ppo" if "ppo" in shipped else next(iter(shipped)))
-    mode = mode or ("sampled" if "sampled" in shipped.get(name, ()) else "greedy")
-    environments.scale(environment, name, mode)  # refuses one that is not there
+    name, mode = usual[0], mode or usual[1]
+    environments.scale(environment, name, mode)  # refuses a mode that was not measured
     return name, mode

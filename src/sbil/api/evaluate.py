@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from sbil import environments
+from sbil import demonstrators, environments
 from sbil.api.methods import algorithm_of, decided_by_methods
 from sbil.api.notes import notes, notes_on_held_out
 from sbil.demonstrations import Demonstrations, read_observations
@@ -258,22 +258,12 @@ def evaluate_live(
     key = named("sbil evaluate", environment.name, seed)
     policies = Policies(call, stack([policy.plain_network]))
     returns = play(environment, policies, key, episodes, greedy=not sampled)[0]
-    who = _demonstrator(policy, environment.name)
+    who = demonstrators.suited(environment.name, policy=policy)
     scaled = None
     if who:
         zero, one = environments.scale(environment.name, *who)
         scaled = (float(returns.mean()) - zero) / (one - zero)
     return LiveReturns(environment.name, returns, *bootstrap(returns), f"{who[1]} {who[0]}" if who else None, scaled)
-
-
-def _demonstrator(policy: Policy, environment: str) -> tuple[str, str] | None:
-    """(name, mode) of the demonstrator that recorded the policy's data, or else of the usual one."""
-    source = policy.provenance.get("data", {}).get("provenance", {})
-    measured = environments.returns().get(environment, {}).get("demonstrators", {})
-    name, mode = source.get("demonstrator"), source.get("mode")
-    if source.get("environment") == environment and mode in measured.get(name, ()):
-        return name, mode
-    return next(((name, mode) for name in ("ppo", "dqn") for mode in reversed(measured.get(name, ()))), None)
 
 
 def evaluate_decisions(

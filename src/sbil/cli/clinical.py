@@ -78,7 +78,7 @@ def run(command: Mimic3 | PhysioNet2012) -> None:
     else:
         with bar(1, "reading") as advance:
             told = {"progress": lambda stays: advance(0, f"{stays:,} stays")}
-            cohort = with_options(physionet2012.extract, command, sources=command.source, **told)
+            cohort = with_options(physionet2012.extract, command, aside=("source",), sources=command.source, **told)
     if command.json:
         print(json.dumps(cohort.flow))
         return

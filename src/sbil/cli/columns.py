@@ -54,7 +54,10 @@ class ColumnOptions:
 
     def columns(self) -> dict[str, Any]:
         """What the person said, as keywords of `sbil.read`."""
-        return {field.name: value for field in fields(ColumnOptions) if (value := getattr(self, field.name))}
+        return {name: value for name in COLUMNS if (value := getattr(self, name))}
+
+
+COLUMNS = tuple(field.name for field in fields(ColumnOptions))
 
 
 def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from sbil.cli.columns import ColumnOptions
+from sbil.cli.columns import COLUMNS, ColumnOptions
 from sbil.cli.options import Printed, Written, with_options
 
 EXAMPLES = (
@@ -128,7 +128,8 @@ def hand_on(command: Export) -> None:
     from sbil.demonstrations.formats.minari import write_minari
 
     data = read(command.data, **command.columns())
-    path = with_options(write_minari, command, demonstrations=data, name=command.minari)
+    aside = ("data", "minari", *COLUMNS)
+    path = with_options(write_minari, command, aside=aside, demonstrations=data, name=command.minari)
     if command.json:
         print(json.dumps({"folder": str(path), "minari": command.minari}))
         return
@@ -139,7 +140,7 @@ def collect(command: Collect) -> None:
     """Let the demonstrator play, and write what it saw and did."""
     from sbil.api.demonstrate import demonstrate
 
-    made = with_options(demonstrate, command, environment=command.env)
+    made = with_options(demonstrate, command, aside=("env",), environment=command.env)
     if command.json:
         print(json.dumps({"file": str(command.out), **made.as_json()}))
         return

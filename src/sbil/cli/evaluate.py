@@ -1,10 +1,10 @@
 """sbil evaluate: a policy folder -> live returns, or how well it matches held-out decisions and knows what is new."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sbil.cli.columns import ColumnOptions, tell
+from sbil.cli.columns import COLUMNS, ColumnOptions, tell
 from sbil.cli.options import Folder, Printed, must_not_be_given, with_options
 from sbil.errors import UserError
 
@@ -16,6 +16,8 @@ EXAMPLES = (
     "sbil evaluate policy/ --data held_out.csv --training stays.csv",
     "sbil evaluate policy/ --data held_out.npz --imagine --json",
 )
+PLAYING = ("episodes", "seed", "sampled")  # options that need --env
+MATCHING = ("training", "another", "imagine", *COLUMNS)  # options that need --data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +52,19 @@ def run(command: Command) -> None:
     if (command.env is None) == (command.data is None):
         raise UserError("give --env NAME to play, or --data FILE to compare with recorded decisions (one of them).")
     if command.data:
-        must_not_be_given(command, ("episodes", "seed", "sampled"), "has no effect with --data")
+        must_not_be_given(command, PLAYING, "has no effect with --data")
     else:
-        columns = (field.name for field in fields(ColumnOptions))
-        must_not_be_given(command, ("training", "another", "imagine", *columns), "has no effect with --env")
+        must_not_be_given(command, MATCHING, "has no effect with --env")
     from sbil.api.evaluate import evaluate_decisions, evaluate_live
     from sbil.policy import Policy
 
     policy = Policy.load(command.policy)
     if command.env:
-        live = with_options(evaluate_live, command, policy=policy, environment=command.env)
+        aside = ("env", "data", *MATCHING)
+        live = with_options(evaluate_live, command, aside=aside, policy=policy, environment=command.env)
         print(json.dumps(live.as_json()) if command.json else live)
         return
-    result = with_options(evaluate_decisions, command, policy=policy)
+    result = with_options(evaluate_decisions, command, aside=("env", *PLAYING), policy=policy)
     if command.json:
         print(json.dumps(result.as_json()))
     else:

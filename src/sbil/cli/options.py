@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
+from sbil.cli.columns import COLUMNS
 from sbil.errors import UserError
 
 Result = TypeVar("Result")
@@ -31,15 +32,21 @@ class Written(Printed):
     """Replace what is there already."""
 
 
-def with_options(function: Callable[..., Result], command: Any, **more: Any) -> Result:
+def with_options(function: Callable[..., Result], command: Any, *, aside: Iterable[str] = (), **more: Any) -> Result:
     """Call a library function with the options of a command that have the names of its keywords, and with more.
 
     An option that was not given (None) has the default of the library.
+    aside: the options that the command itself reads or refuses. Any other option must be a keyword, so that no option
+        is dropped.
     """
-    names = signature(function).parameters.keys() - more.keys()
-    if "columns" in names:
+    keywords, options = set(signature(function).parameters), set(vars(command))
+    handled = {"json", *aside, *more}
+    if "columns" in keywords:
         more["columns"] = command.columns()
-    given = {name: value for name, value in vars(command).items() if name in names and value is not None}
+        handled |= {*COLUMNS}
+    if lost := sorted(options - keywords - handled):
+        raise TypeError(f"{function.__name__} has no keyword for the option {lost[0]}; name it in aside, or pass it on")
+    given = {name: value for name, value in vars(command).items() if name in keywords - handled and value is not None}
     return function(**given, **more)
 
 

@@ -30,10 +30,10 @@ class Command(Printed):
 
 def run(command: Command) -> None:
     """Run it, print it, and say where to go next."""
+    from sbil.api.quickstart import quickstart
     from sbil.cli.reproduce import print_results
     from sbil.cli.screen import Screen
     from sbil.reports import tables
-    from sbil.reports.quickstart import quickstart
     from sbil.reports.rows import cell_rows
 
     watcher = Screen(command.out / "cells")

@@ -32,7 +32,7 @@ class Command(Printed):
 
 def run(command: Command) -> None:
     """Write the page, then print what it says."""
-    from sbil.reports.report import report
+    from sbil.api.report import report
     from sbil.reports.tables import json_text
 
     made = with_options(report, command)

@@ -10,10 +10,10 @@ from sbil.cli.options import must_not_be_given
 from sbil.errors import UserError, unknown
 
 if TYPE_CHECKING:
+    from sbil.api.reproduce import Compared, Reproduced
     from sbil.clinical.datasets import Known
     from sbil.experiments import Experiment, Result
     from sbil.experiments.run import Execute
-    from sbil.reports.reproduce import Compared, Reproduced
 
 
 EXAMPLES = (
@@ -82,8 +82,8 @@ class Command:
 
 def run(command: Command) -> None:
     """Run what is missing, then print the tables and write the report beside the results."""
+    from sbil.api.reproduce import reproduce
     from sbil.cli.screen import Screen
-    from sbil.reports.reproduce import reproduce
 
     # What cannot be run is named before the work and not after it.
     played = [] if environments_of(command) == [] else experiments(command)
@@ -94,10 +94,10 @@ def run(command: Command) -> None:
 
 def datasets_of(command: Command) -> "list[Compared]":
     """The clinical datasets that were named, and what is compared on each."""
+    from sbil.api.reproduce import Compared
     from sbil.clinical import datasets
     from sbil.clinical.datasets import Asked
     from sbil.experiments import TableTask
-    from sbil.reports.reproduce import Compared
 
     known = [datasets.get(name) for name in split(command.env or "") if name in datasets.known()]
     _require_options_of_datasets(command, known)

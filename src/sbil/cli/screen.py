@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.live import Live
 
+from sbil.api.reproduce import Watcher
 from sbil.cli.clinical import reading
 from sbil.cli.progress import Board, console, say
 from sbil.clinical.datasets import Progress
 from sbil.experiments import Cell, Result
-from sbil.reports.reproduce import Watcher
 from sbil.training import Report
 
 

@@ -83,7 +83,8 @@ def run(command: Command) -> None:
         if command.set and command.algorithm == AUTO:
             raise chooses_itself(f"the setting '{command.set[0].partition('=')[0]}'")
         settings = parse_words(command.algorithm, command.set) if command.set else {}
-        report = with_options(train, command, standardise=STANDARDISE[command.standardise], watch=advance, **settings)
+        options = {"standardise": STANDARDISE[command.standardise], "watch": advance, **settings}
+        report = with_options(train, command, aside=("set",), **options)
     if report.resumed_at:
         print(f"resumed at update {report.resumed_at}", file=sys.stderr)
     if command.json:

@@ -40,8 +40,8 @@ class Command(ColumnOptions, Written):
 
 def run(command: Command) -> None:
     """Write the page and say what it holds."""
+    from sbil.api.view import view
     from sbil.reports.episodes import PRIVACY
-    from sbil.reports.view import view
 
     made = with_options(view, command)
     if command.json:

@@ -3,12 +3,8 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from sbil.cli.options import Folder, Written, with_options
-
-if TYPE_CHECKING:
-    from sbil.rendering import Film
 
 EXAMPLES = (
     "sbil watch policy/ --env CartPole-v1 --out policy.gif",
@@ -39,24 +35,13 @@ class Command(Written):
 
 def run(command: Command) -> None:
     """Play, film, write and say what is to be seen."""
-    from sbil import files, rendering
+    from sbil.api.watch import watch
     from sbil.cli.progress import bar
-    from sbil.errors import UserError
-    from sbil.policy import Policy
-    from sbil.policy.outputs import must_be_free
 
-    must_be_free(command.out, command.overwrite)
-    if command.out.suffix.lower() != ".gif":
-        raise UserError(f"{command.out}: films are written as GIF; name the file something.gif.")
-    if not command.out.parent.is_dir():
-        raise UserError(f"{command.out.parent}: there is no such folder; make it, or choose another.")
     with bar(1, "film") as progress:
-        policy, name = Policy.load(command.policy), command.policy.resolve().name
-        who: dict[str, Any] = {"policy": policy, "environment": command.env, "name": name}
-        film = with_options(rendering.watch, command, **who, greedy=not command.sampled, progress=progress)
-    files.write_bytes(command.out, film.content)
+        film = with_options(watch, command, aside=("env",), environment=command.env, progress=progress)
     if command.json:
-        print(json.dumps({"file": str(command.out), **facts(film)}))
+        print(json.dumps({"file": str(command.out), **film.as_json()}))
         return
     size = f"{len(film.content) / 1e6:.1f} MB" if len(film.content) >= 1e6 else f"{len(film.content) / 1e3:.0f} kB"
     print(
@@ -67,19 +52,3 @@ def run(command: Command) -> None:
     if len(film.players) == 1 and not command.alone:
         print(f"  no demonstrator of {film.environment} ships, so the policy is alone")
     print("  one episode shows how a policy plays, not how good it is; sbil evaluate says that")
-
-
-def facts(film: "Film") -> dict[str, Any]:
-    """A film as plain values."""
-    return {
-        "bytes": len(film.content),
-        "seconds": film.cut.seconds,
-        "speed": round(film.cut.speed, 2),
-        "every": film.cut.every,
-        "environment": film.environment,
-        "seed": film.seed,
-        "players": [
-            {"name": player.name, "mode": player.mode, "return": episode.total, "steps": episode.steps}
-            for player, episode in zip(film.players, film.episodes, strict=True)
-        ],
-    }

@@ -69,6 +69,20 @@ class Film:
     episodes: list[Episode]  # one per player
     cut: Cut
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "bytes": len(self.content),
+            "seconds": self.cut.seconds,
+            "speed": round(self.cut.speed, 2),
+            "every": self.cut.every,
+            "environment": self.environment,
+            "seed": self.seed,
+            "players": [
+                {"name": player.name, "mode": player.mode, "return": episode.total, "steps": episode.steps}
+                for player, episode in zip(self.players, self.episodes, strict=True)
+            ],
+        }
+
 
 def make_film(
     environment: Environment, players: Sequence[Player], seed: int, seconds: float, progress: Progress = silent

@@ -49,11 +49,13 @@ def write_minari(
     demonstrations: Demonstrations,
     name: str,
     *,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     drop_last: bool = False,
     overwrite: bool = False,
 ) -> Path:
-    """Write a dataset that Minari opens (HDF5), complete or not at all; returns its folder.
+    """Write a dataset that Minari opens (HDF5), complete or not at all; return its folder.
+
+        sbil.write_minari(data, "stays/recorded-v0", folder="datasets/")
 
     name: a name of Minari, which ends with a version: cartpole/expert-v0.
     folder: where to write the dataset; by default where Minari looks for datasets.
@@ -64,7 +66,7 @@ def write_minari(
     h5py = _package("h5py")
     demonstrations = _complete(demonstrations, drop_last)
     text = as_text(_metadata_of(demonstrations, name))
-    out = (folder or _root()) / name
+    out = Path(folder or _root()) / name
     with files.new_folder(out, overwrite) as temporary:
         content = io.BytesIO()
         with h5py.File(content, "w") as file:

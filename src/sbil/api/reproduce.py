@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from sbil.api.report import write
 from sbil.clinical.datasets import Asked, Known, Progress, silently
 from sbil.experiments import Cell, Experiment, Result, TableTask
 from sbil.experiments.experiment import cells_of
@@ -13,7 +14,6 @@ from sbil.experiments.run import Execute, run_grid
 from sbil.experiments.store import Store, files_in, read_all
 from sbil.experiments.table import Wanted, cells_of_table
 from sbil.reports import clinical
-from sbil.reports.report import write
 from sbil.training import Report
 
 

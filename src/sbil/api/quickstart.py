@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from sbil import files
+from sbil.api.reproduce import Reproduced, Watcher, reproduce
 from sbil.experiments import Experiment, Method
 from sbil.reports import figures, tables
-from sbil.reports.reproduce import Reproduced, Watcher, reproduce
 
 
 def quickstart(
