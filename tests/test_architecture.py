@@ -1,5 +1,8 @@
 """The page docs/architecture.md, its picture and the code agree; nothing imports from below itself."""
 
+import ast
+from collections import Counter
+
 import pytest
 
 import sbil
@@ -30,6 +33,17 @@ def test_a_public_function_lies_in_the_file_of_its_name_below_its_command():
     for name in public:
         assert getattr(sbil, name).__module__ == f"sbil.api.{name}"
     assert not {name for name in sbil.__all__ if getattr(getattr(sbil, name), "__module__", "").startswith("sbil.cli")}
+
+
+def test_a_class_has_a_name_of_its_own():
+    """Every command is a `Command`. The model of the dynamics has its own steps, and ValueDICE its own triples."""
+    found = Counter(
+        node.name
+        for path in room_files()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in found.items() if count > 1} == {"Command", "Steps", "Triples"}
 
 
 def test_learning_knows_no_environment():

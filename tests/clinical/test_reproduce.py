@@ -42,7 +42,7 @@ def reproduce(*words: object) -> None:
     main(["reproduce", *map(str, words)])
 
 
-def tables(out: Path) -> list[clinical.Table]:
+def tables(out: Path) -> list[clinical.ClinicalTable]:
     return clinical.tables(read_all([out]))
 
 

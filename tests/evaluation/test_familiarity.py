@@ -18,7 +18,7 @@ from sbil.evaluation.familiarity import (
     SHARES,
     Coverage,
     Detection,
-    States,
+    KnownStates,
     coverage,
     detection,
     familiarity,
@@ -65,7 +65,7 @@ class Ball:
 
 
 def test_states_by_hand():
-    found = States.of(table([[0, 5], [2, 5], [4, 5], [6, 5]], episodes=2))
+    found = KnownStates.of(table([[0, 5], [2, 5], [4, 5], [6, 5]], episodes=2))
     assert found.mean.tolist() == [3, 5]
     np.testing.assert_allclose(found.deviation, [np.sqrt(5), 0])
     assert (found.low.tolist(), found.high.tolist()) == ([0, 5], [6, 5])
@@ -75,7 +75,7 @@ def test_states_by_hand():
 def test_sample_is_drawn_and_the_range_is_of_all(monkeypatch):
     monkeypatch.setattr(module, "MOST_STATES", 50)
     rows = normal()
-    found, again, other = (States.of(table(rows), seed) for seed in (0, 0, 1))
+    found, again, other = (KnownStates.of(table(rows), seed) for seed in (0, 0, 1))
     assert found.sample.shape == (50, 3)
     np.testing.assert_array_equal(found.sample, again.sample)
     assert not np.array_equal(found.sample, other.sample)
@@ -87,7 +87,7 @@ def test_sample_is_drawn_and_the_range_is_of_all(monkeypatch):
 @pytest.mark.parametrize("neighbours", [1, 10, 1000])
 def test_distances_are_scikit_learns(monkeypatch, neighbours):
     monkeypatch.setattr(module, "BLOCK", 7)
-    states, rows = States.of(table(normal(100))), normal(30, seed=1)
+    states, rows = KnownStates.of(table(normal(100))), normal(30, seed=1)
     scaled = (rows - states.mean) / states.deviation
     expected = NearestNeighbors(n_neighbors=min(neighbours, 100)).fit(states.sample).kneighbors(scaled)[0][:, -1]
     np.testing.assert_allclose(states.distance(rows, neighbours), expected, rtol=1e-9)
@@ -95,7 +95,7 @@ def test_distances_are_scikit_learns(monkeypatch, neighbours):
 
 def test_a_training_state_is_near_itself():
     rows = normal(50)
-    states = States.of(table(rows))
+    states = KnownStates.of(table(rows))
     assert (states.distance(rows.astype(np.float32), neighbours=1) < 1e-6).all()
 
 
@@ -103,7 +103,7 @@ def test_measures_are_the_policys():
     names = tuple(f"observation_{i}" for i in range(3))
     policy = Policy(probes.network(3, 8, 2), names, ("no", "yes"), temperature=2.0)
     rows = normal(20)
-    states = States.of(table(normal(40)))
+    states = KnownStates.of(table(normal(40)))
     found = measures(policy, rows, states)
     np.testing.assert_array_equal(found["energy"], -policy.energy(rows))
     np.testing.assert_allclose(found["probability"], policy.probabilities(rows).max(axis=1), atol=1e-6)
@@ -112,7 +112,7 @@ def test_measures_are_the_policys():
 
 
 def test_shifts_are_what_they_say():
-    rows, states = normal(2000), States.of(table(normal(2000)))
+    rows, states = normal(2000), KnownStates.of(table(normal(2000)))
     rng = np.random.default_rng(0)
     noise = shifted(rows, "noise", rng, states) - rows
     np.testing.assert_allclose(noise.std(axis=0) / states.deviation, 1, atol=0.05)
@@ -133,7 +133,7 @@ def test_shifts_are_what_they_say():
 
 def test_columns_that_do_not_vary_are_left_alone():
     rows = np.column_stack([normal(50, 1), np.full(50, 7.0)])
-    states, rng = States.of(table(rows)), np.random.default_rng(0)
+    states, rng = KnownStates.of(table(rows)), np.random.default_rng(0)
     for kind in ("noise", "out_of_range", "permuted"):
         assert (shifted(rows, kind, rng, states)[:, 1] == 7).all()
     assert np.isfinite(states.distance(rows)).all()
@@ -325,4 +325,4 @@ def test_as_json_is_plain_and_holds_no_observation():
 def test_images_are_refused():
     frames = Trajectory(np.zeros((3, 4, 4), np.uint8), np.zeros(3, int))
     with pytest.raises(UserError, match="images"):
-        States.of(Demonstrations((frames,), ("no", "yes"), stack=2))
+        KnownStates.of(Demonstrations((frames,), ("no", "yes"), stack=2))

@@ -34,7 +34,7 @@ class Reproduced:
     """
 
     played: list[Result]
-    tables: list[clinical.Table]
+    tables: list[clinical.ClinicalTable]
 
 
 class Watcher:

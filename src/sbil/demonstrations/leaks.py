@@ -30,7 +30,7 @@ OUTCOMES = {"outcome", "died", "dead", "death", "deceased", "mortality", "surviv
 LEAVE_OUT = "leave it out (--drop), unless it was known before the decision"
 
 
-class Rows(NamedTuple):
+class ColumnRows(NamedTuple):
     """Values of a column beside actions; the rows stand in order, episode by episode."""
 
     values: np.ndarray  # [n]
@@ -47,7 +47,7 @@ def _changes(values: np.ndarray) -> np.ndarray:
     return np.append(True, values[1:] != values[:-1])
 
 
-def told(rows: Rows, named: bool) -> int | None:
+def told(rows: ColumnRows, named: bool) -> int | None:
     """The first action that a shallow rule on the values separates from all others; None if there is none.
 
     named: whether the values are names, which have no order: the rule may then list them.
@@ -89,7 +89,7 @@ def _ranges(own: np.ndarray, counts: np.ndarray) -> bool:
     return not (there & (own < counts)).any() and int((there[1:] != there[:-1]).sum()) <= SWITCHES
 
 
-def copied(rows: Rows) -> int | None:
+def copied(rows: ColumnRows) -> int | None:
     """The most frequent action if the values are nearly a copy of the actions, also where the action changes."""
     names, place = np.unique(rows.values, return_inverse=True)
     begins = rows.begins
@@ -115,12 +115,12 @@ def scheduled(sample: Sampled) -> bool:
     place = np.arange(len(sample))
     lasted = place - begins[np.searchsorted(begins, place, side="right") - 1]
     values = sample.action.astype(np.int64) * len(sample) + lasted
-    return told(Rows(values[later - 1], sample.action[later], sample.starts[later - 1]), named=True) is not None
+    return told(ColumnRows(values[later - 1], sample.action[later], sample.starts[later - 1]), named=True) is not None
 
 
 def _itself(sample: Sampled, column: ColumnFacts) -> int | None:
     """The action that a column separates from the others, or that it is nearly a copy of."""
-    rows = Rows(sample.numbers(column.name), sample.action, sample.starts)
+    rows = ColumnRows(sample.numbers(column.name), sample.action, sample.starts)
     one = told(rows, named=sample.is_text(column.name))
     return copied(rows) if one is None else one
 
@@ -134,7 +134,7 @@ def _part(sample: Sampled, column: ColumnFacts) -> int | None:
         parts = [np.mod(np.nan_to_num(sample.numbers(column.name), neginf=-1), 10)]
     else:
         return None
-    found = (told(Rows(part, sample.action, sample.starts), named=True) for part in parts)
+    found = (told(ColumnRows(part, sample.action, sample.starts), named=True) for part in parts)
     return next((one for one in found if one is not None), None)
 
 
@@ -146,7 +146,7 @@ def _step(sample: Sampled, column: ColumnFacts) -> int | None:
     values = sample.numbers(column.name)
     with np.errstate(invalid="ignore"):
         step = np.nan_to_num(values[later] - values[later - 1], nan=-np.inf)
-    return told(Rows(step, sample.action[later], sample.starts[later - 1]), named=False)
+    return told(ColumnRows(step, sample.action[later], sample.starts[later - 1]), named=False)
 
 
 def _ahead(sample: Sampled, column: ColumnFacts) -> int | None:
@@ -154,7 +154,7 @@ def _ahead(sample: Sampled, column: ColumnFacts) -> int | None:
     rows = np.flatnonzero(~sample.ends)
     if not len(rows):
         return None
-    ahead = Rows(sample.numbers(column.name)[rows], sample.action[rows + 1], sample.starts[rows])
+    ahead = ColumnRows(sample.numbers(column.name)[rows], sample.action[rows + 1], sample.starts[rows])
     one = told(ahead, named=sample.is_text(column.name))
     return copied(ahead) if one is None else one
 

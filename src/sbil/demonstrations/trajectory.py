@@ -36,7 +36,7 @@ class Trajectory:
         return len(self.observations) == len(self.actions) + 1
 
 
-class Decisions(NamedTuple):
+class FlatDecisions(NamedTuple):
     """Recorded decisions of many trajectories, flat: row i is one of them (NumPy arrays)."""
 
     action: np.ndarray
@@ -199,14 +199,14 @@ class Demonstrations:
         """The observations of each trajectory at its `times`, one trajectory after the other."""
         return np.concatenate([_at(t, at, self.stack) for t, at in zip(self.trajectories, times, strict=True)])
 
-    def decisions(self, thin: int = 1, thin_offset: int = 0) -> Decisions:
+    def decisions(self, thin: int = 1, thin_offset: int = 0) -> FlatDecisions:
         """`flat` without the observations, which may be large."""
         counts = np.array([len(thinned(length, thin, thin_offset)) for length in self.lengths.tolist()])
         trajectory = np.repeat(np.arange(len(self)), counts)
         time = thin_offset + thin * (np.arange(len(trajectory)) - np.repeat(np.cumsum(counts) - counts, counts))
         visited = np.array([len(t.observations) for t in self.trajectories])
         last = np.where([t.terminal for t in self.trajectories], self.lengths - 1, -1)
-        return Decisions(
+        return FlatDecisions(
             action=np.concatenate([t.actions[thin_offset::thin] for t in self.trajectories]),
             has_next=time + 1 < visited[trajectory],
             terminal=time == last[trajectory],

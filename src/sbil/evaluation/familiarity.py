@@ -3,7 +3,7 @@
 There are two questions. Is a policy right more often at states that a measure calls familiar (coverage)? Does the
 measure distinguish shifted states from held-out ones (detection)? There are three measures; a higher value means more
 familiar: the negative energy, the largest probability, and the negative distance to the nearest training states.
-Results hold no recorded observations. Only `States` and `shifted` do, and they stay in memory.
+Results hold no recorded observations. Only `KnownStates` and `shifted` do, and they stay in memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +38,7 @@ WORDS = {
 ByMeasure = Mapping[str, np.ndarray]
 
 
-class States(NamedTuple):
+class KnownStates(NamedTuple):
     """The states that a policy was trained on, in summary."""
 
     mean: np.ndarray  # [columns]
@@ -48,7 +48,7 @@ class States(NamedTuple):
     sample: np.ndarray  # [states, columns], standardised, at most 20,000 of them
 
     @classmethod
-    def of(cls, demonstrations: Demonstrations, seed: int = 0) -> "States":
+    def of(cls, demonstrations: Demonstrations, seed: int = 0) -> "KnownStates":
         """The range of all states; mean and standard deviation of the sample, which is all of them where they fit."""
         if len(demonstrations.observation_shape) != 1:
             raise UserError("familiarity is measured on rows of numbers, and these demonstrations hold images.")
@@ -129,7 +129,7 @@ def familiarity(
         shifts are made by the spread of the held-out states.
     another: observations [n, columns] of another population, as a further kind of shift.
     """
-    states = States.of(held_out if training is None else training, seed)
+    states = KnownStates.of(held_out if training is None else training, seed)
     chosen = _some(held_out.steps, MOST_DECISIONS, seed)
     rows = _rows(held_out, chosen)
     probabilities, actions, episodes, _ = decided(policy, held_out)
@@ -150,7 +150,7 @@ def familiarity(
     return Familiarity(covered, detected, sentence(covered, detected), tuple(_notes(held_out, training)))
 
 
-def measures(policy: Policy, observations: np.ndarray, states: States | None = None) -> dict[str, np.ndarray]:
+def measures(policy: Policy, observations: np.ndarray, states: KnownStates | None = None) -> dict[str, np.ndarray]:
     """Every measure [n] of observations [n, columns], the higher the more familiar."""
     found = {
         "energy": -policy.energy(observations).astype(np.float64),
@@ -159,7 +159,7 @@ def measures(policy: Policy, observations: np.ndarray, states: States | None = N
     return found if states is None else found | {"neighbours": -states.distance(observations)}
 
 
-def shifted(observations: np.ndarray, kind: Kind, rng: np.random.Generator, states: States) -> np.ndarray:
+def shifted(observations: np.ndarray, kind: Kind, rng: np.random.Generator, states: KnownStates) -> np.ndarray:
     """Observations [n, columns] of another kind.
 
     noise: Gaussian noise of one standard deviation of the training states is added to every column.

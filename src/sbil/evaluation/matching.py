@@ -8,7 +8,7 @@ import numpy as np
 from sbil.errors import UserError
 from sbil.evaluation import metrics
 from sbil.evaluation.decided import Decided
-from sbil.evaluation.metrics.base import Prepared, areas, rankings
+from sbil.evaluation.metrics.base import PreparedDecisions, areas, rankings
 from sbil.statistics import Interval, affordable, interval, unit_counts
 
 METRICS = tuple(metrics.METRICS)  # their names
@@ -44,7 +44,7 @@ class ActionScores(NamedTuple):
 
 def scores(decided: Decided, names: Collection[str] = METRICS) -> dict[str, float]:
     """The metrics called `names`, as scikit-learn computes them; `sbil.evaluation.metrics` defines each."""
-    prepared = Prepared(decided)
+    prepared = PreparedDecisions(decided)
     return {name: float(metrics.METRICS[name].prepare(prepared)(prepared.everything)[0]) for name in names}
 
 
@@ -92,7 +92,7 @@ def differences(decided: Decided, baseline: Decided, resamples: int = 1000, seed
 
 def _resampled(decided: Decided, resamples: int, seed: int) -> tuple[dict[str, float], dict[str, np.ndarray], int]:
     """The metrics of all decisions, those of every resample, and the number of units."""
-    prepared, rows = Prepared(decided), len(decided.actions)
+    prepared, rows = PreparedDecisions(decided), len(decided.actions)
     resamples = affordable(resamples, rows, len(prepared.rankings) + 3)
     under = {name: metric.prepare(prepared) for name, metric in metrics.METRICS.items()}
     whole = {name: float(value(prepared.everything)[0]) for name, value in under.items()}

@@ -26,11 +26,11 @@ MORE = (
     "intervals that allow for the splits sharing most of their data"
 )
 LEARNED = (LEARNERS[0], "edm_exact", "edm_metropolis", *LEARNERS[1:])  # in the order of tables
-Paper = dict[str, dict[str, paper_numbers.Printed]]  # by method and ACC, AUC or APR
+Paper = dict[str, dict[str, paper_numbers.PaperNumber]]  # by method and ACC, AUC or APR
 
 
 @dataclass(frozen=True)
-class Table:
+class ClinicalTable:
     """What every method scored on the held-out decisions of every split of one dataset."""
 
     task: TableTask
@@ -95,13 +95,13 @@ def _plain(score: Estimate) -> dict[str, float | None]:
 # From results to tables.
 
 
-def apart(results: Sequence[Result]) -> tuple[list[Table], list[Result]]:
+def apart(results: Sequence[Result]) -> tuple[list[ClinicalTable], list[Result]]:
     """Return the tables of recorded decisions, and the results of environments."""
     played = [result for result in results if not isinstance(result.cell.task, TableTask)]
     return tables(results), played
 
 
-def tables(results: Sequence[Result]) -> list[Table]:
+def tables(results: Sequence[Result]) -> list[ClinicalTable]:
     """Return the table of each dataset among results, by title."""
     groups: dict[TableTask, list[Result]] = {}
     for result in results:
@@ -110,7 +110,7 @@ def tables(results: Sequence[Result]) -> list[Table]:
     return [_table(task, groups[task]) for task in sorted(groups, key=lambda task: (task.title, task.origin))]
 
 
-def _table(task: TableTask, results: Sequence[Result]) -> Table:
+def _table(task: TableTask, results: Sequence[Result]) -> ClinicalTable:
     """Return the table of one dataset.
 
     A method that was run with two numbers of updates has two rows. A method that was run on two numbers of splits has
@@ -127,7 +127,7 @@ def _table(task: TableTask, results: Sequence[Result]) -> Table:
     for result in sorted(results, key=lambda result: (_place(result.cell), result.cell.updates, result.cell.draws)):
         cell = result.cell
         found[f"{cell.method}+updates={cell.updates}" if cell in unusual else str(cell.method)] = result
-    return Table(task, found, notes)
+    return ClinicalTable(task, found, notes)
 
 
 def _usual_updates(cell: Cell) -> int:
@@ -160,7 +160,7 @@ def printed(name: str) -> Paper:
 # Markdown.
 
 
-def in_markdown(table: Table) -> str:
+def in_markdown(table: ClinicalTable) -> str:
     """The paper's columns, then how far every method is from BC."""
     share = f"{100 * table.task.held_out:g} %"
     title = f"{table.task.title}: mean ± standard error over {counted(table.splits, 'random split')}, {share} held out."
@@ -170,12 +170,12 @@ def in_markdown(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def scores_in_markdown(table: Table) -> str:
+def scores_in_markdown(table: ClinicalTable) -> str:
     """The scores of every method, and what the paper prints for this dataset, if it does."""
     return markdown_table(_scores(table), numbers=True).rstrip()
 
 
-def differences_in_markdown(table: Table) -> str:
+def differences_in_markdown(table: ClinicalTable) -> str:
     """How far every method is from BC on the same splits."""
     return markdown_table(_differences(table), numbers=True).rstrip()
 
@@ -183,13 +183,13 @@ def differences_in_markdown(table: Table) -> str:
 # HTML.
 
 
-def build(tables: Sequence[Table]) -> str:
+def build(tables: Sequence[ClinicalTable]) -> str:
     """The page of clinical tables if there are no other results."""
     titles = "; ".join(table.task.title for table in tables)
     return html.page("clinical", {}, looks="page", title=titles, clinical=section(tables))
 
 
-def section(tables: Sequence[Table]) -> Html:
+def section(tables: Sequence[ClinicalTable]) -> Html:
     """The part of the page; nothing if there is no table."""
     if not tables:
         return Html("")
@@ -204,7 +204,7 @@ def section(tables: Sequence[Table]) -> Html:
     return tag("section", *parts, id="clinical", aria_labelledby="clinical-title")
 
 
-def _in_html(table: Table) -> Html:
+def _in_html(table: ClinicalTable) -> Html:
     title = f"{table.task.title}: {counted(table.splits, 'split')}, {100 * table.task.held_out:g} % held out"
     parts = [tag("p", " ".join(table.notes), class_="note")] if table.notes else []
     parts.append(html.numbers(f"Clinical table {table.task.title}", _scores(table)))
@@ -216,7 +216,7 @@ def _in_html(table: Table) -> Html:
 # The lines of both.
 
 
-def _scores(table: Table) -> list[list[str]]:
+def _scores(table: ClinicalTable) -> list[list[str]]:
     played, theirs = dict(table.task.played), printed(table.task.title)
     names = [*METRICS.values(), *played.values()]
     lines = [["method", *names, *(f"{name}, paper" for name in METRICS.values() if theirs)]]
@@ -229,7 +229,7 @@ def _scores(table: Table) -> list[list[str]]:
     return lines
 
 
-def _differences(table: Table) -> list[list[str]]:
+def _differences(table: ClinicalTable) -> list[list[str]]:
     metrics = {**METRICS, "log_loss": "log-loss", "ece": "ECE", **dict(table.task.played)}
     body = [
         [_called(table, method), *(_interval(table.difference(method, metric)) for metric in metrics)]
@@ -239,14 +239,14 @@ def _differences(table: Table) -> list[list[str]]:
     return [["method", *metrics.values()], *body]
 
 
-def _called(table: Table, method: str) -> str:
+def _called(table: ClinicalTable, method: str) -> str:
     """The name of a method, and on how many splits it was run, and in how many it diverged, if these are special."""
     run, diverged = table.results[method].cell.draws, table.results[method].diverged
     remarks = [f"{run} of {table.splits} splits"] * (run < table.splits) + [f"diverged in {diverged}"] * (diverged > 0)
     return name_of(method) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
-def _score(table: Table, method: str, metric: str, digits: int) -> str:
+def _score(table: ClinicalTable, method: str, metric: str, digits: int) -> str:
     score, result = table.score(method, metric), table.results[method]
     if not np.isfinite(score.mean):
         return "-"

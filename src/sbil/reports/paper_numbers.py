@@ -15,7 +15,7 @@ METHODS = tuple(NAMES)  # of the paper's table, by our names
 COUNTERPARTS = {**{method: method for method in METHODS}, "edm:paper": "edm"}  # our methods that repeat one of these
 
 
-class Printed(NamedTuple):
+class PaperNumber(NamedTuple):
     """A cell of the paper's table."""
 
     mean: float
@@ -23,11 +23,11 @@ class Printed(NamedTuple):
 
 
 @cache
-def _table() -> dict[tuple[str, str, str], Printed]:
+def _table() -> dict[tuple[str, str, str], PaperNumber]:
     found = {}
     for row in csv.DictReader(asset("paper.csv").splitlines()):
         place = row["environment"], row["demonstrations_or_metric"], row["algorithm"]
-        found[place] = Printed(float(row["mean"]), float(row["standard_error"]))
+        found[place] = PaperNumber(float(row["mean"]), float(row["standard_error"]))
     return found
 
 
@@ -35,12 +35,12 @@ def _table() -> dict[tuple[str, str, str], Printed]:
 SUCCESSORS = {"LunarLander-v3": "LunarLander-v2", "BeamRiderNoFrameskip-v4": "BeamRider-v4"}
 
 
-def printed(task: str, what: int | str, algorithm: str) -> Printed | None:
+def printed(task: str, what: int | str, algorithm: str) -> PaperNumber | None:
     """Return what the paper prints of an environment and size, or of a clinical dataset and ACC, AUC or APR."""
     return _table().get((SUCCESSORS.get(task, task), str(what), algorithm))
 
 
-def counterpart(result: Result) -> Printed | None:
+def counterpart(result: Result) -> PaperNumber | None:
     """Return the printed cell that a result repeats; None for our variants and for cells with further states."""
     cell, method = result.cell, COUNTERPARTS.get(method_of(result))
     return printed(played(cell).environment, cell.size, method) if method and is_ordinary(cell) else None

@@ -3,10 +3,10 @@
 import numpy as np
 
 from sbil.evaluation.areas import sums
-from sbil.evaluation.metrics.base import Metric, Prepared, Under, mean_over_actions
+from sbil.evaluation.metrics.base import Metric, PreparedDecisions, Under, mean_over_actions
 
 
-def _recalls(prepared: Prepared) -> Under:
+def _recalls(prepared: PreparedDecisions) -> Under:
     """Weights -> [actions, resamples], how often each action was the most probable one where it was taken."""
     actions = prepared.decided.actions
     taken = sums(actions, np.ones(len(actions)), prepared.unit)

@@ -16,7 +16,7 @@ from sbil.statistics import numbered
 Under = Callable[[np.ndarray], np.ndarray]  # weights [resamples, units] -> values [resamples]
 
 
-class Prepared:
+class PreparedDecisions:
     """Decisions in the form that metrics need for every resample."""
 
     def __init__(self, decided: Decided) -> None:
@@ -52,26 +52,26 @@ class Metric(NamedTuple):
 
     heading: str  # its name in tables
     better: Literal["higher", "lower"]
-    prepare: Callable[[Prepared], Under]
+    prepare: Callable[[PreparedDecisions], Under]
 
 
-def mean_over_decisions(values: Callable[[Decided], np.ndarray]) -> Callable[[Prepared], Under]:
+def mean_over_decisions(values: Callable[[Decided], np.ndarray]) -> Callable[[PreparedDecisions], Under]:
     """The mean of one value per decision: `values` gives [n]."""
 
-    def prepare(prepared: Prepared) -> Under:
+    def prepare(prepared: PreparedDecisions) -> Under:
         totals = prepared.totals(values(prepared.decided))
         return lambda weights: (weights @ totals) / (weights @ prepared.decisions)
 
     return prepare
 
 
-def mean_over_actions(values: Callable[[Prepared], Under]) -> Callable[[Prepared], Under]:
+def mean_over_actions(values: Callable[[PreparedDecisions], Under]) -> Callable[[PreparedDecisions], Under]:
     """The mean of one value per action: `values` gives a function of weights to [actions, resamples].
 
     The mean is over the actions that have a value in the data; a resample in which one of them has none is NaN.
     """
 
-    def prepare(prepared: Prepared) -> Under:
+    def prepare(prepared: PreparedDecisions) -> Under:
         each = values(prepared)
         defined = ~np.isnan(each(prepared.everything)[:, 0])
 

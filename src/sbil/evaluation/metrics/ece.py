@@ -3,7 +3,7 @@
 import numpy as np
 
 from sbil.evaluation.areas import sums
-from sbil.evaluation.metrics.base import Metric, Prepared, Under
+from sbil.evaluation.metrics.base import Metric, PreparedDecisions, Under
 
 BINS = 15
 
@@ -13,7 +13,7 @@ def bins_of(confidence: np.ndarray, bins: int) -> np.ndarray:
     return np.minimum((confidence * bins).astype(np.int32), bins - 1)
 
 
-def _prepare(prepared: Prepared) -> Under:
+def _prepare(prepared: PreparedDecisions) -> Under:
     confidence = prepared.decided.probabilities.max(axis=1).astype(np.float64)
     gaps = sums(bins_of(confidence, BINS), confidence - prepared.decided.right, prepared.unit)
 
