@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from sbil.dataset import make_pool, standardisation_of
 from sbil.demonstrations import Column, Demonstrations, Schema, Trajectory
+from sbil.demonstrations.fingerprint import twins
 from sbil.errors import UserError
-from sbil.fitting import fit, twins
+from sbil.fitting import fit
 
 RNG = np.random.default_rng(5)
 NAMES = ("pulse", "constant", "weight")
@@ -98,7 +99,7 @@ def test_of_very_many_states_some_are_looked_at(monkeypatch):
     data = table()
     policy = fit("bc", data, updates=5)
     everything = policy.energies
-    monkeypatch.setattr("sbil.fitting.SEEN", 60)
+    monkeypatch.setattr("sbil.policy.training_states.SEEN", 60)
     some = fit("bc", data, updates=5).energies
     assert abs(np.median(some) - np.median(everything)) < 0.2 * np.ptp(everything)
     assert np.isin(np.round(some[[0, -1]], 4), np.round(policy.energy(rows(data)), 4)).all()

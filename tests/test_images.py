@@ -15,12 +15,12 @@ from sbil import devices
 from sbil.algorithms import ALGORITHMS
 from sbil.dataset import Pool, Spec, as_inputs, features_of, make_dataset, make_pool, spec_of
 from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.demonstrations.fingerprint import fingerprint
 from sbil.demonstrations.formats import npz
 from sbil.errors import UserError
 from sbil.evaluation.decided import decided
 from sbil.evaluation.matching import Agreement
 from sbil.experiments.run import evenly_split
-from sbil.fitting import fingerprint
 from sbil.networks import (
     KERNELS,
     MLP,

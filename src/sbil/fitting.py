@@ -1,32 +1,27 @@
-"""From demonstrations to a policy: `fit` for people, `Recipe` and `follow` for the rest of the library."""
+"""From demonstrations to a policy: `fit` for people, `follow` for the rest of the library."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sbil import algorithms, devices
 from sbil.checkpoint import Checkpoint
 from sbil.choosing import Choice, Draw, Progress, Watch, choose, in_words
-from sbil.dataset import Dataset, Rows, Spec, Standardisation, make_dataset, spec_of, standardisation_of
-from sbil.demonstrations import Demonstrations, Trajectory, read
-from sbil.demonstrations.roles import Columns
-from sbil.errors import UserError, flag, unknown, whole
+from sbil.dataset import Dataset, Spec, Standardisation, make_dataset, spec_of, standardisation_of
+from sbil.demonstrations import Demonstrations, read
+from sbil.demonstrations.fingerprint import fingerprint
+from sbil.errors import UserError
 from sbil.keys import named
-from sbil.policy import Policy, guard
-from sbil.policy.folder import ENERGIES
-from sbil.policy.guard import Guard
-from sbil.portfolio import AUTO, chooses_itself, classifiers, portfolio, require_known, usable
+from sbil.padding import full
+from sbil.policy import Policy
+from sbil.policy.training_states import training_energies, training_guard
+from sbil.portfolio import AUTO, classifiers, usable
+from sbil.recipe import Recipe
 from sbil.selection import Candidate, Criterion
 from sbil.training import Report, Trained, pick, train_many
 from sbil.version import __version__
-
-SEEN = 100_000  # training states whose energies are looked at
-LEAST = 512  # rows, where they are padded
 
 
 class Diverged(UserError):
@@ -42,74 +37,6 @@ class Diverged(UserError):
             f"so there is no policy to keep; {remedy}."
         )
         self.trained = trained
-
-
-@dataclass
-class Recipe:
-    """How one policy is trained, apart from the data; `fit` explains the fields. What is wrong with them is refused.
-
-    candidates: what to choose from; a single one is taken as it is.
-    """
-
-    algorithm: str  # or "auto": the candidates are of several algorithms
-    preset: str = "default"
-    config: Any = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    criterion: Criterion | None = None
-    updates: int | None = None
-    seed: int = 0
-    thin: int = 1
-    thin_offset: int = 0
-    standardise: bool | None = None
-    candidates: Sequence[Candidate] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.seed, self.thin = whole("seed", self.seed), whole("thin", self.thin, 1)
-        self.thin_offset = whole("thin_offset", self.thin_offset)
-        if self.standardise is not None:
-            flag("standardise", self.standardise)
-        if self.updates is not None:
-            self.updates = whole("updates", self.updates, 1)
-        if self.criterion not in (None, *get_args(Criterion)):
-            raise unknown("criterion", self.criterion, get_args(Criterion))
-        self.candidates = self._candidates()
-        if self.criterion and len(self.candidates) == 1:
-            raise UserError("criterion decides among several candidates; give a list of values for a setting as well.")
-        self.criterion = self.criterion or ("auto" if self.algorithm == AUTO else "log_loss")
-
-    def _candidates(self) -> list[Candidate]:
-        given: Any = self.algorithm
-        if not isinstance(given, str):
-            kind = type(given).__name__
-            raise UserError(f'unknown algorithm; it comes first and is a name, such as "bc". Got {kind}.')
-        require_known(self.algorithm)
-        if self.algorithm == AUTO:
-            given = [f"the setting '{name}'" for name in self.settings]
-            given += ["a config"] * (self.config is not None)
-            given += [f"the preset '{self.preset}'"] * (self.preset != "default")
-            if given:
-                raise chooses_itself(given[0])
-            return portfolio(updates=self.updates)
-        configs = _configs(self.algorithm, self.preset, self.config, self.settings)
-        updates = algorithms.updates_for(self.algorithm, self.preset, configs.values(), self.updates)
-        return [Candidate(self.algorithm, config, updates, name) for name, config in configs.items()]
-
-
-def _configs(algorithm: str, preset: str, config: Any, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    kind = algorithms.get(algorithm).config
-    for name in settings:
-        if name in Columns.__annotations__ and name not in kind.__annotations__:
-            raise UserError(f"{name} says what a column means; give it in columns={{'{name}': ...}}.")
-    if config is None:
-        chosen = algorithms.candidates(algorithm, preset, settings)
-        return {name: algorithms.plain(one) for name, one in chosen.items()}
-    if type(config) is not kind:
-        raise UserError(f"the config of {algorithm} must be of the class {kind.__name__}. Got {type(config).__name__}.")
-    if settings:
-        raise UserError(f"both config and the setting '{next(iter(settings))}' are given; change the config instead.")
-    if preset != "default":
-        raise UserError(f"both config and the preset '{preset}' are given; give one of them.")
-    return {"": algorithms.plain(config)}
 
 
 def demonstrations_of(data: Any, columns: Mapping[str, Any] | None = None) -> Demonstrations:
@@ -220,7 +147,7 @@ def _dataset(
     )
     if recipe.algorithm != AUTO:
         algorithms.require(recipe.algorithm, dataset)
-    return _padded(dataset) if pad else dataset
+    return full(dataset) if pad else dataset
 
 
 def _trained(
@@ -315,75 +242,3 @@ def _train(
 
     program = (entry.make, spec, candidate.config, dataset, key[None], candidate.updates)
     return train_many(*program, report, checkpoint, chunk=entry.chunk)
-
-
-def _padded(dataset: Dataset) -> Dataset:
-    """The dataset with every array filled up to a power of two rows; the counts stay, so the rows are never read."""
-
-    def fill(array: Any, axis: int) -> Any:
-        more = _power(array.shape[axis]) - array.shape[axis]
-        return jnp.asarray(np.pad(np.asarray(array), [(0, more * (axis == each)) for each in range(array.ndim)]))
-
-    pool, steps = jax.tree.map(lambda array: fill(array, 0), dataset.pool), len(dataset.pool.trajectory)
-    after = dataset.pool.trajectory[-1] + 1  # numbers of trajectories stay in order
-    pool = pool._replace(trajectory=jnp.where(jnp.arange(len(pool.trajectory)) < steps, pool.trajectory, after))
-    return Dataset(pool, Rows(fill(dataset.labelled.indices, 1), dataset.labelled.size), dataset.unlabelled)
-
-
-def filled(rows: np.ndarray) -> np.ndarray:
-    """The rows, then the first row again up to a power of two of them: few sizes need few compiled programs."""
-    return np.concatenate([rows, np.repeat(rows[:1], _power(len(rows)) - len(rows), axis=0)])
-
-
-def _power(size: int) -> int:
-    return max(LEAST, 1 << (size - 1).bit_length())
-
-
-def training_energies(policy: Policy, demonstrations: Demonstrations) -> np.ndarray | None:
-    """Quantiles of the energies of the training states (at most SEEN of them, evenly chosen); None for images."""
-    if len(demonstrations.observation_shape) > 1:
-        return None
-    states, _ = some_states(demonstrations)
-    energies = policy.energy(filled(states))[: len(states)]
-    return np.quantile(energies, np.linspace(0, 1, ENERGIES)).astype(np.float32)
-
-
-def training_guard(demonstrations: Demonstrations) -> Guard | None:
-    """What is known of the columns of the training states; None for images and for too few states."""
-    if len(demonstrations.observation_shape) > 1:
-        return None
-    states, episode = some_states(demonstrations)
-    units = episode if demonstrations.groups is None else demonstrations.groups[episode]
-    return guard.learned(states, units, demonstrations.schema.codes if demonstrations.schema else ())
-
-
-def some_states(demonstrations: Demonstrations) -> tuple[np.ndarray, np.ndarray]:
-    """States at which decisions were taken, at most SEEN of them, evenly chosen; and the trajectory of each."""
-    visited = np.array([len(trajectory) for trajectory in demonstrations.trajectories])
-    ends = np.cumsum(visited)
-    wanted = np.unique(np.linspace(0, ends[-1] - 1, SEEN).astype(int)) if ends[-1] > SEEN else np.arange(ends[-1])
-    episode = np.searchsorted(ends, wanted, side="right")
-    within = wanted - (ends - visited)[episode]
-    chosen = zip(episode, within, strict=True)
-    return np.stack([demonstrations.trajectories[i].observations[t] for i, t in chosen]), episode
-
-
-def twins(some: Demonstrations, others: Demonstrations) -> int:
-    """How many trajectories of some demonstrations are also among others, with the same values."""
-    known = {hashlib.sha256(b"".join(_content(trajectory))).digest() for trajectory in others.trajectories}
-    return sum(hashlib.sha256(b"".join(_content(trajectory))).digest() in known for trajectory in some.trajectories)
-
-
-def fingerprint(demonstrations: Demonstrations) -> str:
-    """The SHA-256 of what is learned from: observations, actions and ends of all trajectories."""
-    digest = hashlib.sha256(f"stack {demonstrations.stack}".encode() if demonstrations.stack else b"")
-    for trajectory in demonstrations.trajectories:
-        for part in _content(trajectory):
-            digest.update(part)
-    return digest.hexdigest()
-
-
-def _content(trajectory: Trajectory) -> tuple[bytes, bytes, bytes]:
-    ends: Any = (len(trajectory), trajectory.observations.shape, trajectory.terminal, trajectory.truncated)
-    observations = np.ascontiguousarray(trajectory.observations)
-    return repr(ends).encode(), observations.tobytes(), np.ascontiguousarray(trajectory.actions, np.int32).tobytes()

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 from sbil import algorithms
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.errors import UserError
-from sbil.fitting import filled, fit
+from sbil.fitting import fit
+from sbil.padding import filled
 from sbil.policy import Policy
 
 try:

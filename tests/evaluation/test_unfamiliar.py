@@ -9,9 +9,9 @@ import probes
 import sbil
 from sbil.demonstrations import Demonstrations, Trajectory
 from sbil.evaluation.unfamiliar import CLEAN, Rates, area, best, faults, with_measure
-from sbil.fitting import training_guard
 from sbil.policy import Policy
 from sbil.policy.guard_measures import FAULTS, NAMES
+from sbil.policy.training_states import training_guard
 
 NAMED = ("pulse", "oxygen", "glucose")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sbil.api.methods import algorithm_of
 from sbil.demonstrations import Demonstrations
-from sbil.fitting import fingerprint, twins
+from sbil.demonstrations.fingerprint import fingerprint, twins
 from sbil.policy import Policy
 from sbil.portfolio import classifiers_beside
 from sbil.text import counted

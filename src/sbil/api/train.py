@@ -14,6 +14,7 @@ from sbil.api.splitting import Parts, Split, names_of_episodes
 from sbil.checkpoint import Checkpoint
 from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
+from sbil.demonstrations.fingerprint import fingerprint
 from sbil.demonstrations.roles import FILES
 from sbil.errors import UserError, flag
 from sbil.evaluation.calibration import calibrated
@@ -23,10 +24,11 @@ from sbil.evaluation.matching import Agreement, MethodScores, scores_of_methods
 from sbil.evaluation.metrics import METRICS
 from sbil.evaluation.unfamiliar import with_measure
 from sbil.evaluation.verdict import Verdict
-from sbil.fitting import Diverged, Recipe, demonstrations_of, fingerprint, follow
+from sbil.fitting import Diverged, demonstrations_of, follow
 from sbil.policy import Policy
 from sbil.policy.card import card, disclosed_shares
 from sbil.policy.outputs import folder_must_be_free, must_be_free
+from sbil.recipe import Recipe
 from sbil.selection import Criterion
 from sbil.training import Trained
 from sbil.version import MADE_BY

@@ -14,14 +14,16 @@ from sbil.api.evaluate import as_trained_on
 from sbil.api.splitting import Parts, Split
 from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
+from sbil.demonstrations.fingerprint import fingerprint
 from sbil.errors import UserError, naming
 from sbil.evaluation.calibration import calibrated
 from sbil.evaluation.decided import must_match, observed
 from sbil.evaluation.unfamiliar import with_measure
-from sbil.fitting import Diverged, Recipe, fingerprint, follow
+from sbil.fitting import Diverged, follow
 from sbil.policy import Policy
 from sbil.policy.folder import pieces
 from sbil.portfolio import AUTO
+from sbil.recipe import Recipe
 from sbil.text import counted
 from sbil.version import __version__
 

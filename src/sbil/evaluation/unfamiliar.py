@@ -14,10 +14,11 @@ import numpy as np
 from sbil.demonstrations import Demonstrations
 from sbil.errors import UserError
 from sbil.evaluation.areas import ranking
-from sbil.fitting import filled, some_states
+from sbil.padding import filled
 from sbil.policy import Policy
 from sbil.policy.guard import Guard, learned
 from sbil.policy.guard_measures import NAMES, Measure, fitted, quantiles_of
+from sbil.policy.training_states import some_states
 
 CLEAN = 0.01  # of the real states are flagged, for every measure
 MOST_CLEAN, COST = 0.02, 5.0  # of them, and what each share beyond costs, in shares of the faulty states

@@ -19,12 +19,12 @@ import numpy as np
 from sbil import algorithms
 from sbil.dataset import Dataset, make_dataset, spec_of, standardisation_of
 from sbil.demonstrations import Demonstrations
+from sbil.demonstrations.fingerprint import fingerprint
 from sbil.errors import UserError
 from sbil.evaluation.decided import Decided, decided
 from sbil.evaluation.matching import METRICS, scores
 from sbil.experiments.methods import BASELINES, Baseline, Learning, Method, Says, reference, scaled
 from sbil.experiments.task import Cell, Prepared, Run, Scores, Task, at_least, mark
-from sbil.fitting import fingerprint
 from sbil.keys import named
 from sbil.policy import Policy
 from sbil.training import pick
