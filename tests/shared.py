@@ -1,13 +1,15 @@
 """Real data that are too large for the repository, or not ours to pass on.
 
-They lie in a folder `shared/` beside the checkout, or where SBIL_SHARED says. A test that needs them is marked
+They lie where SBIL_SHARED says, or in a folder `shared/` in the checkout or beside it. A test that needs them is marked
 `@pytest.mark.shared("mimic-iii-demo")`. Where they are absent, it is skipped, and the last lines of pytest say so.
 """
 
 import os
 from pathlib import Path
 
-ROOT = Path(os.environ.get("SBIL_SHARED", Path(__file__).parents[2] / "shared"))
+CHECKOUT = Path(__file__).parents[1]
+USUAL = [folder / "shared" for folder in (CHECKOUT, CHECKOUT.parent)]
+ROOT = Path(os.environ.get("SBIL_SHARED") or next(filter(Path.is_dir, USUAL), USUAL[0]))
 
 
 def path(*parts: str) -> Path:

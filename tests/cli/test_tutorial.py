@@ -46,7 +46,7 @@ def follow(run_python, run_command, change=str):
 def test_the_page_goes_all_the_way(tmp_path, monkeypatch, capsys):
     """In this process, with fewer updates, and fewer candidates of auto."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sbil.portfolio.METHODS", METHODS[::7])
+    monkeypatch.setattr("sbil.portfolio.METHODS", METHODS[:2])
 
     def command(words):
         capsys.readouterr()

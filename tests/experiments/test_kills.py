@@ -15,8 +15,8 @@ import pytest
 
 from sbil.experiments.store import read_all
 
-KILLS = int(os.environ.get("SBIL_KILLS", "3"))
-DECAYS, SIZES = (6, 10) if KILLS > 3 else (3, 6)
+KILLS = int(os.environ.get("SBIL_KILLS", "2"))
+DECAYS, SIZES = (6, 10) if KILLS > 2 else (3, 6)
 METHODS = ",".join(f"bc+weight_decay={decay}" for decay in range(DECAYS))
 GRID = ("--env", "CartPole-v1", "--algorithms", METHODS, "--sizes", ",".join(map(str, range(1, SIZES + 1))))
 TINY = ("--draws", "6", "--seeds", "1", "--updates", "20", "--episodes", "2")

@@ -91,9 +91,10 @@ def test_no_changed_byte_does_harm(folder, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     result = json.loads(done.stdout)
     assert result["faults"] == []
-    sizes = result["bytes"]
-    assert result["refused"] + result["loaded"] == 2 * sizes[DESCRIPTION] + sizes[WEIGHTS]
-    assert result["refused"] > sizes[WEIGHTS]  # all of the weights, and all of policy.json but its white space
+    changed = result["changed"]
+    assert changed[DESCRIPTION] == (folder / "good" / DESCRIPTION).stat().st_size
+    assert result["refused"] + result["loaded"] == 2 * changed[DESCRIPTION] + changed[WEIGHTS]
+    assert result["refused"] > changed[WEIGHTS]  # all of the weights, and all of policy.json but its white space
     assert result["loaded"] > 10
 
 
