@@ -1,5 +1,6 @@
 """What every test runs under: two devices, cheap compilation, reproducible examples; absent data are announced."""
 
+import gc
 import os
 import signal
 import sys
@@ -37,6 +38,13 @@ def pytest_collection_modifyitems(items):
     """Move the files of FIRST to the front and keep the order otherwise."""
     places = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: places.get(item.path.name, len(FIRST)))
+
+
+def pytest_collection_finish():
+    """Look for garbage more rarely, and not among what was imported: this saves a tenth of the time of these tests."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def pytest_runtest_setup(item):
