@@ -109,7 +109,7 @@ def test_dropped_columns_are_never_observed(tmp_path, here):
     plain, kept = read(file, **ROLES, one_hot=["sex"]), read(file, **ROLES, one_hot=["sex"], drop=["pulse"])
     assert kept.observation_names == plain.observation_names[1:]
     assert seen(kept) == [[row[1:] for row in rows] for rows in seen(plain)]
-    assert kept.provenance["left out columns"] == ["pulse"]
+    assert kept.provenance["left_out_columns"] == ["pulse"]
     schema = kept.schema
     assert schema.drop == ("pulse",)
     assert Schema.from_json(schema.as_json()) == schema
