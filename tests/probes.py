@@ -30,6 +30,7 @@ TINY = {
     **{"warm_updates": 4, "warm_batch": 8, "feature_updates": 4, "feature_batch": 8},
     **{"value_updates": 4, "value_batch": 8},
     **{"trees": 6, "leaves": 3, "leaf_rows": 1, "folds": 1},
+    **{"members": 2, "steps": 3},
     **{"horizon": 2, "starts": 8, "centres": 8, "dynamics_hidden": (6,), "tolerance": 1e6},
 }
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from sbil.dataset import Dataset, Spec, features_of
 from sbil.errors import UserError
+from sbil.mixtures import Composed
 from sbil.trees import Trees
 
 
@@ -130,7 +131,7 @@ class ConvNet(eqx.Module):
 
 
 Network = MLP | ConvNet  # what learns by gradients
-Acting = Network | Trees  # what a policy may be
+Acting = Network | Trees | Composed  # what a policy may be
 
 
 def patches(

@@ -21,6 +21,7 @@ from sbil.algorithms.edm_metropolis import EDMMetropolisConfig, edm_metropolis
 from sbil.algorithms.edm_robust import EDMRobustConfig, edm_robust
 from sbil.algorithms.iq_learn import IQLearnConfig, iq_learn
 from sbil.algorithms.rcal import RCALConfig, rcal
+from sbil.algorithms.table_network import TableNetworkConfig, table_network
 from sbil.algorithms.tril import TRILConfig, tril
 from sbil.algorithms.value_dice import ValueDICEConfig, value_dice
 from sbil.algorithms.value_dice_exact import ValueDICEExactConfig, value_dice_exact
@@ -41,6 +42,7 @@ ORDER = (
         "corrective",
         "bc_regularised",
         "classifiers",
+        "table_network",
         "controls",
     ),
 )
@@ -187,8 +189,8 @@ def one_hot(dataset: Dataset) -> bool:
 __all__ = [
     "ALGORITHMS", "AVRILConfig", "Algorithm", "BCConfig", "DSFNConfig", "EDMConfig", "EDMExactConfig",
     "EDMMetropolisConfig", "EDMRobustConfig", "Entry", "IQLearnConfig", "LogisticConfig", "MajorityConfig",
-    "RCALConfig", "RandomConfig", "TRILConfig", "TreesConfig", "ValueDICEConfig", "ValueDICEExactConfig", "avril", "bc",
-    "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis", "edm_robust", "get", "installed",
-    "iq_learn", "logistic", "majority", "one_hot", "parse_words", "plain", "random", "rcal", "require", "settings_of",
-    "trees", "tril", "updates_for", "value_dice", "value_dice_exact",
+    "RCALConfig", "RandomConfig", "TRILConfig", "TableNetworkConfig", "TreesConfig", "ValueDICEConfig",
+    "ValueDICEExactConfig", "avril", "bc", "candidates", "configure", "dsfn", "edm", "edm_exact", "edm_metropolis",
+    "edm_robust", "get", "installed", "iq_learn", "logistic", "majority", "one_hot", "parse_words", "plain", "random",
+    "rcal", "require", "settings_of", "table_network", "trees", "tril", "updates_for", "value_dice", "value_dice_exact",
 ]  # fmt: skip

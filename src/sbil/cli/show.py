@@ -40,7 +40,9 @@ def run(command: Command) -> None:
 
 def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
     """One line per fact, by its name."""
-    network, made, schema = description["network"], policy.provenance, policy.schema
+    from sbil.policy.architecture import in_words
+
+    made, schema = policy.provenance, policy.schema
     data, selection = made.get("data", {}), made.get("selection")
     settings = ", ".join(f"{name} {value}" for name, value in made.get("settings", {}).items())
     roles = {role: getattr(schema, role) for role in ("action", "episode", "time", "group")} if schema else {}
@@ -48,7 +50,7 @@ def facts(policy: Any, description: dict[str, Any]) -> dict[str, str]:
         "algorithm": " ".join(str(made.get(key, "")) for key in ("algorithm", "preset")).strip(),
         "settings": settings,
         "found by": selection.get("words", "") if isinstance(selection, dict) else "",
-        "network": f"{network['kind']} {'-'.join(map(str, network['sizes']))}, {network['activation']}",
+        "network": in_words(description["network"]),
         "observations": ", ".join(policy.observation_names) or f"images {policy.spec.observation_shape}",
         "actions": ", ".join(policy.action_names),
         "columns": ", ".join(f"{role}: {name}" for role, name in roles.items() if name),

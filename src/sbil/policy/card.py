@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sbil.demonstrations import Column
+from sbil.mixtures import Mixture
 from sbil.networks import ConvNet
 from sbil.policy.folder import DESCRIPTION, WEIGHTS
 from sbil.policy.guard import LEVELS, Guard
@@ -97,9 +98,9 @@ def _what(policy: Policy) -> str:
     shape = " x ".join(map(str, policy.spec.observation_shape))
     images = isinstance(policy.network, ConvNet)
     sees = f"images of {shape} bytes" if images else counted(policy.spec.observation_shape[0], "number")
-    kind = "A sum of decision trees" if isinstance(policy.network, Trees) else "A network"
+    actions = counted(len(policy.action_names), "action")
     lines = [
-        f"{kind} that sees {sees} and gives each of {counted(len(policy.action_names), 'action')} a probability.",
+        f"{_decider(policy.network)} that sees {sees} and gives each of {actions} a probability.",
         _listed({key: made[key] for key in MADE if key in made}),
     ]
     if selection:
@@ -107,6 +108,13 @@ def _what(policy: Policy) -> str:
         lines.append(f"How it was found: {escaped(selection.get('words', before), LONGEST_SENTENCE)}.")
         lines += [f"Warning: {escaped(warning, LONGEST_SENTENCE)}" for warning in [selection.get("warning")] if warning]
     return "\n\n".join(lines)
+
+
+def _decider(network: Any) -> str:
+    """What decides."""
+    if isinstance(network, Mixture):
+        return f"A mixture of {counted(len(network.parts), 'method')}"
+    return "A sum of decision trees" if isinstance(network, Trees) else "A network"
 
 
 def _data(policy: Policy) -> str:

@@ -254,6 +254,9 @@ def _weights(path: Path, shapes: dict[str, tuple[int, ...]], sha256: str) -> dic
     if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
         raise UserError(f"{WEIGHTS} does not hold the arrays of the network described.")
     for name, tensor in tensors.items():
-        if tensor.dtype != (np.int32 if name in architecture.WHOLE else np.float32) or not np.isfinite(tensor).all():
+        if (
+            tensor.dtype != (np.int32 if name.endswith(architecture.WHOLE) else np.float32)
+            or not np.isfinite(tensor).all()
+        ):
             raise UserError(f"{WEIGHTS} holds numbers that are not finite float32; refused.")
     return tensors

@@ -17,6 +17,7 @@ import safetensors.numpy
 
 from sbil import files
 from sbil.errors import UserError
+from sbil.mixtures import FAR, LARGEST, InPieces, Mixture, Pieces
 from sbil.networks import MLP, ConvNet, Dense, Kernel
 from sbil.policy import folder
 from sbil.policy.guard import Guard
@@ -55,10 +56,8 @@ def as_bytes(policy: Policy) -> bytes:
     if isinstance(policy.network, ConvNet):
         head, x = policy.network.head, _look(graph, policy.network)
         logits = _dense(graph, head, x)
-    elif isinstance(policy.network, Trees):
-        logits = _trees(graph, policy.network, _standardised(graph, policy))
     else:
-        logits = _dense(graph, policy.network, _standardised(graph, policy))
+        logits = _of_rows(graph, policy.network, _standardised(graph, policy))
     _answers(graph, logits, policy.temperature)
     if policy.guard:
         _outside(graph, policy.guard)
@@ -68,17 +67,23 @@ def as_bytes(policy: Policy) -> bytes:
 
 
 class _Graph:
-    """Nodes and constants in the order in which they were added; a node has the name of its output."""
+    """Nodes and constants in the order in which they were added; a node has the name of its output.
+
+    prefix: what the names of a part of a mixture begin with.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
+        self.prefix = ""
 
     def constant(self, name: str, value: Any, kind: type[np.generic] = np.float32) -> str:
+        name = self.prefix + name
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(np.asarray(value, kind)), name))
         return name
 
     def node(self, operator: str, result: str, *inputs: str, **attributes: Any) -> str:
+        result = self.prefix + result
         self.nodes.append(helper.make_node(operator, list(inputs), [result], name=result, **attributes))
         return result
 
@@ -117,6 +122,48 @@ def _kernel_weights(layer: Dense, kernel: Kernel, channels: int) -> np.ndarray:
     parts = np.asarray(layer.weight).reshape(squares, squares, stride, stride, channels, kernel.outputs)
     square = parts.transpose(0, 2, 1, 3, 4, 5).reshape(kernel.width, kernel.width, channels, kernel.outputs)
     return square.transpose(3, 2, 0, 1)
+
+
+def _of_rows(graph: _Graph, network: Any, x: str) -> str:
+    """Add a network of rows of numbers, trees, or a policy that is made of others; return its logits."""
+    if isinstance(network, Mixture):
+        return _mixture(graph, network, x)
+    if isinstance(network, InPieces):
+        return _dense(graph, network.network, _pieces(graph, network.pieces, x))
+    return _trees(graph, network, x) if isinstance(network, Trees) else _dense(graph, network, x)
+
+
+def _pieces(graph: _Graph, pieces: Pieces, x: str) -> str:
+    """Add the squashed columns, and how far each column has come in its ranges."""
+    lowest, highest = graph.constant("lowest", -LARGEST), graph.constant("highest", LARGEST)
+    x = graph.node("Clip", "clipped", x, lowest, highest)
+    z = graph.node("Sub", "from_centre", x, graph.constant("pieces.centre", pieces.centre))
+    z = graph.node("Mul", "common", z, graph.constant("pieces.factor", pieces.factor))
+    share = graph.node("Div", "share", z, graph.constant("far", FAR))
+    unit, zero = graph.constant("unit", 1.0), graph.constant("zero", 0.0)
+    square = graph.node("Add", "more", graph.node("Mul", "square", share, share), unit)
+    squashed = graph.node("Div", "squashed", z, graph.node("Sqrt", "size", square))
+    column = graph.node("Unsqueeze", "column", x, graph.constant("last_axis", [2], np.int64))
+    place = graph.node("Sub", "from_low", column, graph.constant("pieces.low", pieces.low))
+    place = graph.node("Mul", "in_range", place, graph.constant("pieces.slope", pieces.slope))
+    place = graph.node("Flatten", "places", graph.node("Clip", "place", place, zero, unit), axis=1)
+    return graph.node("Concat", "seen", squashed, place, axis=1)
+
+
+def _mixture(graph: _Graph, network: Mixture, x: str) -> str:
+    """Add the parts and the log of the weighted mean of their probabilities, shifted by the largest share."""
+    shares = []
+    for number, (part, weight) in enumerate(zip(network.parts, np.asarray(network.weights), strict=True)):
+        graph.prefix = f"parts.{number}."
+        own = graph.node("LogSoftmax", "log_policy_of_part", _of_rows(graph, part, x), axis=1)
+        shares.append(graph.node("Add", "log_share", own, graph.constant("log_weight", np.log(weight))))
+    graph.prefix = ""
+    most = graph.node("Max", "largest_share", *shares)
+    powers = [
+        graph.node("Exp", f"power.{number}", graph.node("Sub", f"below.{number}", share, most))
+        for number, share in enumerate(shares)
+    ]
+    return graph.node("Add", "logits", graph.node("Log", "log_sum_of_shares", graph.node("Sum", "sum", *powers)), most)
 
 
 def _dense(graph: _Graph, network: MLP, x: str) -> str:
@@ -189,7 +236,7 @@ def _outside(graph: _Graph, guard: Guard) -> None:
 
 def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
     shape, actions = policy.spec
-    forest = [helper.make_opsetid(*FOREST)] if isinstance(policy.network, Trees) else []
+    forest = [helper.make_opsetid(*FOREST)] if _has_trees(policy.network) else []
     kind = TensorProto.UINT8 if isinstance(policy.network, ConvNet) else TensorProto.FLOAT
     sizes = {"logits": ["batch", actions], "probabilities": ["batch", actions], "energy": ["batch"]}
     outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in sizes.items()]
@@ -213,6 +260,10 @@ def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
     )
     helper.set_model_props(model, _metadata(policy))
     return model
+
+
+def _has_trees(network: Any) -> bool:
+    return any(isinstance(part, Trees) for part in (network.parts if isinstance(network, Mixture) else [network]))
 
 
 def _guard(guard: Guard) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sbil.dataset import Spec, Standardisation, as_inputs
 from sbil.demonstrations import Schema
 from sbil.errors import UserError, flag
 from sbil.files import as_path
+from sbil.mixtures import Adapted, Composed, adapted
 from sbil.networks import Acting, ConvNet, Dense, cooled, energy, in_float32
 from sbil.policy.frames import is_frame, rows_of
 from sbil.policy.guard import Guard
@@ -57,12 +58,14 @@ class Policy:
         return Spec(shape, len(self.action_names))
 
     @property
-    def plain_network(self) -> Acting:
+    def plain_network(self) -> Acting | Adapted:
         """The network of plain observations: its first layer includes the standardisation, its last the temperature."""
         network = self.network
         if isinstance(network, Trees):
             trees = network.cooled(self.temperature)
             return trees.of_plain(*self.standardisation) if self.standardisation else trees
+        if isinstance(network, Composed):
+            return adapted(network, self.spec.observation_shape[0], self.standardisation, self.temperature)
         if self.temperature != 1:
             network = cooled(network, self.temperature)
         if self.standardisation is None or isinstance(network, ConvNet):
