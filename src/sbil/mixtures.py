@@ -48,7 +48,7 @@ class InPieces(eqx.Module):
         return self.network(self.pieces(x))
 
 
-class Mixture(eqx.Module):
+class Blend(eqx.Module):
     """The weighted mean of the probabilities of its parts, as logs. So its energy is 0 everywhere."""
 
     parts: tuple[Any, ...]  # networks and trees
@@ -72,7 +72,7 @@ class Adapted(eqx.Module):
         return self.network((x - self.mean) / self.scale) / self.temperature
 
 
-Composed = InPieces | Mixture
+Composed = InPieces | Blend
 
 
 def adapted(network: Composed, inputs: int, standardisation: Any, temperature: float) -> Adapted:

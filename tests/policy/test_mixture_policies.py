@@ -14,7 +14,7 @@ import probes
 import sbil
 from probes import refused
 from sbil.demonstrations import Demonstrations
-from sbil.mixtures import InPieces, Mixture, Pieces
+from sbil.mixtures import Blend, InPieces, Pieces
 from sbil.policy import DESCRIPTION, WEIGHTS, Policy, Standardisation
 from sbil.policy.architecture import described, in_words
 from sbil.policy.card import card
@@ -36,7 +36,7 @@ def in_pieces(seed=0):
 
 def mixture():
     trees = sbil.fit("trees", DATA, standardise=False, trees=9, folds=1).network
-    return Mixture((trees, probes.network(3, 3), in_pieces(1)), jnp.array([0.5, 0.2, 0.3]))
+    return Blend((trees, probes.network(3, 3), in_pieces(1)), jnp.array([0.5, 0.2, 0.3]))
 
 
 def policy_of(network):
@@ -91,7 +91,7 @@ def test_onnx_gives_what_the_policy_gives(policy):
 
 
 def test_the_card_says_what_it_is(policy):
-    kind = "A mixture of 3 methods that sees" if isinstance(policy.network, Mixture) else "A network that sees"
+    kind = "A mixture of 3 methods that sees" if isinstance(policy.network, Blend) else "A network that sees"
     assert kind in card(policy)
 
 
@@ -104,7 +104,7 @@ def test_a_line_names_what_decides(policy):
 def test_unlikely_actions_keep_their_digits():
     """The log of a small share is not rounded to that of 0."""
     sure = probes.table(np.array([[0.0, -80.0], [0.0, -90.0]], np.float32))
-    found = Mixture((sure, sure), jnp.array([0.25, 0.75]))(jnp.eye(2))
+    found = Blend((sure, sure), jnp.array([0.25, 0.75]))(jnp.eye(2))
     np.testing.assert_allclose(found[:, 1], [-80, -90], rtol=1e-6)
 
 
@@ -152,5 +152,5 @@ def test_weights_that_are_no_shares_are_refused(tmp_path, weights):
 
 def test_a_mixture_of_one_method_is_that_method():
     alone = probes.network(3, 4, 3)
-    mixed, plain = policy_of(Mixture((alone,), jnp.ones(1))), policy_of(alone)
+    mixed, plain = policy_of(Blend((alone,), jnp.ones(1))), policy_of(alone)
     np.testing.assert_allclose(mixed.probabilities(STATES), plain.probabilities(STATES), atol=1e-6)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sbil.errors import UserError
-from sbil.mixtures import Composed, InPieces, Mixture, Pieces
+from sbil.mixtures import Blend, Composed, InPieces, Pieces
 from sbil.networks import ACTIVATIONS, MLP, Acting, ConvNet, Dense, Kernel, seen
 from sbil.trees import Nodes, Trees
 
@@ -26,7 +26,7 @@ def described(network: Acting) -> dict[str, Any]:
     """Return a description of the network that gives the shape of every array."""
     if isinstance(network, Composed):
         parts = [described(part) for part in parts_of(network)]
-        if isinstance(network, Mixture):
+        if isinstance(network, Blend):
             return {"kind": "mixture", "sizes": [parts[0]["sizes"][0], parts[0]["sizes"][-1]], "parts": parts}
         inputs, ranges = network.pieces.low.shape
         return {"kind": "pieces", "sizes": [inputs, parts[0]["sizes"][-1]], "ranges": ranges, "parts": parts}
@@ -75,12 +75,12 @@ def arrays(network: Acting) -> dict[str, np.ndarray]:
 
 def parts_of(network: Composed) -> tuple[Any, ...]:
     """Return the networks and trees that a policy is made of."""
-    return network.parts if isinstance(network, Mixture) else (network.network,)
+    return network.parts if isinstance(network, Blend) else (network.network,)
 
 
 def _own_arrays(network: Composed) -> dict[str, Any]:
     """Return what a policy holds beside the arrays of its parts."""
-    if isinstance(network, Mixture):
+    if isinstance(network, Blend):
         return {"mixture.weights": network.weights}
     return {f"pieces.{name}": getattr(network.pieces, name) for name in PIECES}
 
@@ -156,7 +156,7 @@ def _composed(description: dict[str, Any], tensors: dict[str, np.ndarray]) -> Co
     weights = tensors["mixture.weights"]
     if not (weights > 0).all() or abs(float(weights.sum()) - 1) > 1e-3:
         raise UserError("the weights of the mixture are not positive or do not sum to 1; the folder is damaged.")
-    return Mixture(parts, jnp.asarray(weights))
+    return Blend(parts, jnp.asarray(weights))
 
 
 def _sound_trees(nodes: Nodes, inputs: int) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sbil.demonstrations import Column
-from sbil.mixtures import Mixture
+from sbil.mixtures import Blend
 from sbil.networks import ConvNet
 from sbil.policy.folder import DESCRIPTION, WEIGHTS
 from sbil.policy.guard import LEVELS, Guard
@@ -112,7 +112,7 @@ def _what(policy: Policy) -> str:
 
 def _decider(network: Any) -> str:
     """What decides."""
-    if isinstance(network, Mixture):
+    if isinstance(network, Blend):
         return f"A mixture of {counted(len(network.parts), 'method')}"
     return "A sum of decision trees" if isinstance(network, Trees) else "A network"
 

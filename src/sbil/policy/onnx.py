@@ -17,7 +17,7 @@ import safetensors.numpy
 
 from sbil import files
 from sbil.errors import UserError
-from sbil.mixtures import FAR, LARGEST, InPieces, Mixture, Pieces
+from sbil.mixtures import FAR, LARGEST, Blend, InPieces, Pieces
 from sbil.networks import MLP, ConvNet, Dense, Kernel
 from sbil.policy import folder
 from sbil.policy.guard import Guard
@@ -126,7 +126,7 @@ def _kernel_weights(layer: Dense, kernel: Kernel, channels: int) -> np.ndarray:
 
 def _of_rows(graph: _Graph, network: Any, x: str) -> str:
     """Add a network of rows of numbers, trees, or a policy that is made of others; return its logits."""
-    if isinstance(network, Mixture):
+    if isinstance(network, Blend):
         return _mixture(graph, network, x)
     if isinstance(network, InPieces):
         return _dense(graph, network.network, _pieces(graph, network.pieces, x))
@@ -150,7 +150,7 @@ def _pieces(graph: _Graph, pieces: Pieces, x: str) -> str:
     return graph.node("Concat", "seen", squashed, place, axis=1)
 
 
-def _mixture(graph: _Graph, network: Mixture, x: str) -> str:
+def _mixture(graph: _Graph, network: Blend, x: str) -> str:
     """Add the parts and the log of the weighted mean of their probabilities, shifted by the largest share."""
     shares = []
     for number, (part, weight) in enumerate(zip(network.parts, np.asarray(network.weights), strict=True)):
@@ -263,7 +263,7 @@ def _model(graph: _Graph, policy: Policy) -> onnx.ModelProto:
 
 
 def _has_trees(network: Any) -> bool:
-    return any(isinstance(part, Trees) for part in (network.parts if isinstance(network, Mixture) else [network]))
+    return any(isinstance(part, Trees) for part in (network.parts if isinstance(network, Blend) else [network]))
 
 
 def _guard(guard: Guard) -> dict[str, Any]:
