@@ -693,6 +693,27 @@ def test_a_policy_that_knows_how_old_a_value_is(folder, capsys):
     assert "since_last needs rows in which a value is missing" in line
 
 
+def test_what_was_not_seen_in_training(table, folder, capsys):
+    words = ("train", "bc", "--data", table, *ROLES, "--one-hot", "sex", "--observations", "pulse", "--updates", "10")
+    run(*words, "--unseen", "other", "--out", folder / "open")
+    run(*words, "--out", folder / "closed")
+    later = [[*row[:5], "x" if row[0] == 2 else row[5], "drug" if row[0] == 3 else row[6], row[7]] for row in rows()]
+    later = written(folder / "unseen.csv", later)
+    for made in ("open", "closed"):
+        out = ("--out", folder / f"{made} decided.csv")
+        run("predict", folder / made, "--data", later, *out, *(("--unseen", "other") if made == "closed" else ()))
+        assert "4 values were not seen in training and count as other (sex 4)" in capsys.readouterr().out
+    run("evaluate", folder / "open", "--data", later)
+    assert "8 values were not seen in training and count as other (sex 4, treat 4)" in capsys.readouterr().out
+    line = refusal(capsys, "evaluate", folder / "closed", "--data", later, "--unseen", "other")
+    assert "it has no action 'other' to count them as" in line
+    out = ("--out", folder / "never.csv")
+    assert "the level 'x' is not in the schema" in refusal(capsys, "predict", folder / "closed", "--data", later, *out)
+    assert "unseen" in refusal(capsys, "predict", folder / "closed", "--data", later, *out, "--unseen", "drop")
+    assert "--unseen" in refusal(capsys, *words, "--unseen", "drop", *out)
+    assert not (folder / "never.csv").exists()
+
+
 def test_indicators_are_for_policies_that_have_them(policy, table, folder, capsys):
     words = ("predict", policy, "--data", table, "--out", folder / "never.csv", "--missing", "indicator")
     line = refusal(capsys, *words)

@@ -14,6 +14,7 @@ from sbil import demonstrators, environments
 from sbil.api.methods import algorithm_of, decided_by_methods
 from sbil.api.notes import notes, notes_on_held_out
 from sbil.demonstrations import Demonstrations, read_observations
+from sbil.demonstrations.schema import OTHER
 from sbil.environments.base import HostEnvironment, JaxEnvironment
 from sbil.errors import UserError, flag, unknown, whole
 from sbil.evaluation.alarm import Alarm, alarm_of, outside
@@ -315,4 +316,10 @@ def as_trained_on(policy: Policy, data: Any, columns: Mapping[str, Any] | None =
     if isinstance(data, Demonstrations):
         return data
     given = {name: value for name, value in (columns or {}).items() if value not in (None, ())}
-    return demonstrations_of(data, {"schema": policy.schema, **given})
+    found = demonstrations_of(data, {"schema": policy.schema, **given})
+    if found.action_names == (*policy.action_names, OTHER):
+        raise UserError(
+            f"some decisions have an action that the policy does not know, and it has no action '{OTHER}' to count "
+            "them as; leave these rows out, or train it with unseen=other (--unseen other)."
+        )
+    return found

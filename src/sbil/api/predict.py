@@ -33,6 +33,7 @@ class Decisions:
         training, and which.
     dropped: rows that were left out because a value is missing.
     filled: missing values that were filled in, by column.
+    unseen: levels and earlier actions that were not seen in training and count as other, by column.
     new: those of them whose column had none in training, as far as the policy knows: it has no number that marks them.
     percentile: a state is unfamiliar if it is above this percentile.
     alarm: the whole table beside the training data; None if the policy does not know its columns.
@@ -45,6 +46,7 @@ class Decisions:
     percentile: float
     alarm: Alarm | None = None
     new: Mapping[str, int] = field(default_factory=dict)
+    unseen: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def actions(self) -> dict[str, int]:
@@ -75,6 +77,7 @@ class Decisions:
             "outside": self.outside,
             "filled": dict(self.filled),
             "newly_missing": dict(self.new),
+            "unseen": dict(self.unseen),
             "alarm": self.alarm.as_json() if self.alarm else None,
         }
 
@@ -101,6 +104,7 @@ def predict(
     table: Any,
     *,
     missing: str | None = None,
+    unseen: str | None = None,
     unfamiliar: float = 99.0,
     out: str | Path | None = None,
     overwrite: bool = False,
@@ -115,6 +119,8 @@ def predict(
         may be empty in the last row of an episode.
     missing: what to do if a value is missing: refuse, mean, last, indicator or drop; default: what was done in
         training. The means are those of training.
+    unseen: what to do with levels, and with earlier actions that the policy observes, that were not seen in training:
+        refuse, or other (count them as other); default: what was done in training.
     unfamiliar: a state is unfamiliar if it is above this percentile by the policy's measure.
     out: also write the decisions to this CSV or Parquet file.
     overwrite: replace that file if it exists.
@@ -130,7 +136,8 @@ def predict(
             f"{name} was not trained on a table, so its columns are not known; train it on a table, or call "
             "policy.probabilities in Python."
         )
-    schema = replace(policy.schema, missing=missing) if missing else policy.schema  # type: ignore[arg-type]
+    rules = {"missing": missing or policy.schema.missing, "unseen": unseen or policy.schema.unseen}
+    schema = replace(policy.schema, **rules)  # type: ignore[arg-type]
     if missing == "indicator" and policy.schema.missing != missing:
         raise UserError(f"{name} was trained without numbers that mark missing values; choose mean, last or drop.")
     rows = read_observations(table, schema)
@@ -139,7 +146,7 @@ def predict(
     found = (
         alarm(policy, rows.observations, frame["percentile"].to_numpy(), rows.episode, unfamiliar) if known else None
     )
-    made = Decisions(frame, policy, rows.dropped, rows.filled, unfamiliar, found, rows.new)
+    made = Decisions(frame, policy, rows.dropped, rows.filled, unfamiliar, found, rows.new, rows.unseen)
     if out is not None:
         made.save(out, overwrite)
     return made

@@ -36,6 +36,9 @@ class ColumnOptions:
     """What to do if a value is missing: refuse (default), fill in the mean of the column, fill in the last value of the
     episode (or the mean if there is no earlier value), fill in the mean and let an indicator (0 or 1) say so, or drop
     the row."""
+    unseen: Literal["refuse", "other"] | None = None
+    """What to do with levels of categories and with actions that were not seen in training: refuse (default), or count
+    them as other."""
     dates: Literal["day-first", "month-first"] | None = None
     """What 03/04/2026 means in the column of the time. Needed only if no date in the column shows it."""
     previous_action: bool = False
@@ -74,6 +77,7 @@ def tell(names: Sequence[str], made: Mapping[str, Any]) -> None:
     if dropped:
         print(f"{dropped:,} rows were dropped because a value is missing")
     tell_filled(made.get("filled_values") or {}, made.get("newly_missing") or {})
+    tell_unseen(made.get("unseen_values") or {})
 
 
 def tell_filled(filled: Mapping[str, int], new: Mapping[str, int]) -> None:
@@ -85,3 +89,10 @@ def tell_filled(filled: Mapping[str, int], new: Mapping[str, int]) -> None:
         words = ", ".join(f"{name} {count:,}" for name, count in list(new.items())[:SHOWN])
         count = f"of these, {sum(new.values()):,} are in columns that missed none in training"
         print(f"{count}, so no number marks them ({words})")
+
+
+def tell_unseen(unseen: Mapping[str, int]) -> None:
+    """Print how many levels and actions were not seen in training, by column."""
+    if unseen:
+        words = ", ".join(f"{name} {count:,}" for name, count in list(unseen.items())[:SHOWN])
+        print(f"{sum(unseen.values()):,} values were not seen in training and count as other ({words})")

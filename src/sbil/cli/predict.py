@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from sbil.cli.columns import tell_filled
+from sbil.cli.columns import tell_filled, tell_unseen
 from sbil.cli.options import Folder, Written, with_options
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class Command(Written):
     """The table to write: .csv or .parquet."""
     missing: Annotated[str | None, tyro.conf.arg(metavar="{refuse,mean,last,drop,indicator}")] = None
     """What to do if a value is missing (default: what was done in training; the means are those of training)."""
+    unseen: Annotated[str | None, tyro.conf.arg(metavar="{refuse,other}")] = None
+    """What to do with levels and earlier actions that were not seen in training (default: what was said in training).
+    """
     unfamiliar: float = 99.0
     """Flag a state as unfamiliar if it is above this percentile by the policy's measure (the card says which)."""
 
@@ -57,6 +60,7 @@ def show(command: Command, made: "Decisions") -> None:
         be = "is" if made.dropped == 1 else "are"
         print(f"{counted(made.dropped, 'row')} {be} left out because a value is missing")
     tell_filled(made.filled, made.new)
+    tell_unseen(made.unseen)
     strange = made.unfamiliar
     if strange is not None:
         be = "is" if strange == 1 else "are"

@@ -139,7 +139,7 @@ def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
     gaps = any(column.missing for column in found.having("observation"))
     wanted["drop"] = [*roles.drop]
     wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
-    wanted["dates"] = [roles.dates]
+    wanted["dates"], wanted["unseen"] = [roles.dates], [roles.unseen]
     words = [*schema, *_rows_before(roles, roles.schema if schema else None)]
     for option, names in wanted.items():
         if any(names) and names != implied.get(option):

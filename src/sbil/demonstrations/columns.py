@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sbil.demonstrations.order import Order
 
 MOST_LEVELS = 1_000
+MISSING, UNSEEN = -1, -2  # instead of the place of a name
 
 
 class Growing:
@@ -89,9 +90,21 @@ class Gathered:
         return self.times.all() if self.times else None
 
     def ranks(self, column: str, levels: Sequence[str] = ()) -> np.ndarray:
-        """[n] the place of each row's name in `levels`, by default in all names in order; -1 where it is missing."""
+        """[n] the place of each row's name in `levels`, by default in all names in order.
+
+        It is -1 (MISSING) where there is no name, and -2 (UNSEEN) where `levels` do not have it.
+        """
         known = self.levels[column]
-        return np.append(known.ranks(levels or known.in_order), np.int32(-1))[self.codes[column].all()]
+        places = known.ranks(levels or known.in_order)
+        places[places < 0] = UNSEEN
+        return np.append(places, np.int32(MISSING))[self.codes[column].all()]
+
+    def unseen(self, schema: Schema) -> dict[str, int]:
+        """How many names the schema does not list, by column."""
+        known = {**schema.levels, schema.action: schema.actions}
+        listed = {name: levels for name, levels in known.items() if levels and name in self.levels}
+        found = {name: int((self.ranks(name, levels) == UNSEEN).sum()) for name, levels in listed.items()}
+        return {name: count for name, count in found.items() if count}
 
     def at(self, index: int) -> dict[str, Any]:
         """Where a row stands, for a problem."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from sbil.demonstrations import history
-from sbil.demonstrations.columns import Gathered, numeric_columns
+from sbil.demonstrations.columns import MISSING, UNSEEN, Gathered, numeric_columns
 from sbil.demonstrations.order import Order
-from sbil.demonstrations.schema import FILLING, LARGEST, Column, Schema
+from sbil.demonstrations.schema import FILLING, LARGEST, OTHER, Column, Schema
 
 BLOCK = 100_000  # rows written at a time
 
@@ -69,10 +69,13 @@ def _number(column: Column, numbers: np.ndarray) -> np.ndarray:
 
 
 def _name(column: Column, places: np.ndarray) -> np.ndarray:
-    """[n, numbers] the places of names as numbers: the place itself, or 0 and 1 per level; -1 where missing."""
+    """[n, numbers] the places of names as numbers: the place itself, or 0 and 1 per level.
+
+    A name that was not seen in training has the place after the last one, or no 1.
+    """
     if column.kind == "category":
-        return places[:, None]
-    levels = [*range(len(column.levels)), *([-1] if column.indicator else [])]
+        return np.where(places == UNSEEN, len(column.levels), places)[:, None]
+    levels = [*range(len(column.levels)), *([MISSING] if column.indicator else [])]
     return np.equal.outer(places, levels)
 
 
@@ -108,9 +111,13 @@ def _add_history(out: np.ndarray, read: Gathered, order: Order, schema: Schema) 
     first = order.first(len(out))
     history.add_rows(out, first, schema)
     if schema.previous_action:
-        ranks = np.append(read.levels[schema.action].ranks(schema.actions), -1)  # the last one is for -1, missing
-        actions = order.of(ranks[read.codes[schema.action].all()])
-        history.add_actions(out, first, actions, len(schema.actions))
+        history.add_actions(out, first, order.of(actions_of(read, schema)), len(schema.actions))
+
+
+def actions_of(read: Gathered, schema: Schema) -> np.ndarray:
+    """[n] the number of each row's action; that of "other", if the schema has it, for an action it does not list."""
+    found = read.ranks(schema.action, schema.actions)
+    return np.where(found == UNSEEN, schema.actions.index(OTHER), found) if OTHER in schema.actions else found
 
 
 def _places(read: Gathered, order: Order, column: Column, schema: Schema) -> np.ndarray:

@@ -28,6 +28,7 @@ class States(NamedTuple):
     dropped: int  # rows left out because a value is missing
     filled: dict[str, int]  # values that were missing and filled in, by column
     new: dict[str, int]  # those of them whose column had none in training, as far as the schema knows
+    unseen: dict[str, int]  # levels and actions that were not seen in training and count as other, by column
 
 
 class Notes(NamedTuple):
@@ -54,6 +55,9 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
     categories: columns of text or codes that become the number of their level.
     one_hot: columns of text or codes that become 0 or 1 per level.
     drop: columns that are never observed, for example identifiers.
+    unseen: refuse (default) or other: what to do with levels and actions that the schema does not list. An unseen level
+        has the number after the last one, or of one_hot no 1; an unseen action is the action "other", which every
+        schema has that was made with this rule.
     units: of observed columns, to show with their names.
     missing: refuse (default), mean (fill with the mean of the column), last (fill with the last value of the episode,
         or with the mean where there is none), indicator (fill with the mean, and let one more number per column with
@@ -103,7 +107,8 @@ def read_observations(source: Any, schema: Schema | str | Path) -> States:
         kept = np.load(folder / "kept.npy")
         seen, dropped = _mapped(folder / result["observations"]), result["rows_in_file"] - len(kept)
         filled, new = result["filled_values"], result["newly_missing"]
-        return States(seen, kept, texts.get("episode"), texts.get("time"), dropped, filled, new)
+        unseen = result["unseen_values"]
+        return States(seen, kept, texts.get("episode"), texts.get("time"), dropped, filled, new, unseen)
 
 
 def _texts(folder: Path, role: str, names: list[str]) -> list[str]:

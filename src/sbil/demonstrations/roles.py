@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from sbil.demonstrations.schema import FILLING, ROLES, Column, Dates, Kind, Missing, Schema
+from sbil.demonstrations.schema import FILLING, ROLES, Column, Dates, Kind, Missing, Schema, Unseen
 from sbil.errors import UserError, flag, unknown, whole
 
 END = "the end of an episode"
@@ -30,6 +30,7 @@ class Columns(TypedDict, total=False):
     categories: Sequence[str]
     one_hot: Sequence[str]
     drop: Sequence[str]
+    unseen: Unseen | None
     units: Mapping[str, str] | None
     missing: Missing | None
     schema: Schema | Mapping[str, Any] | str | Path | None
@@ -63,6 +64,7 @@ class Roles:
     previous_action: bool | None = None  # None: what the schema says, or no
     history: int | None = None  # None: what the schema says, or 0
     drop: tuple[str, ...] = ()
+    unseen: Unseen | None = None  # None: the rule of the schema, or refuse
     since_last: bool | None = None  # None: what the schema says, or no
 
     @classmethod
@@ -131,7 +133,14 @@ class Roles:
         columns = self._columns(names, numeric, {*filter(None, roles.values()), *self.dropped})
         actions = self.schema.actions if self.schema else ()
         dates = self.dates or (self.schema.dates if self.schema else None)
-        told = {"columns": columns, "actions": actions, "missing": self.rule, "dates": dates, "drop": self.dropped}
+        told: dict[str, Any] = {
+            "columns": columns,
+            "actions": actions,
+            "missing": self.rule,
+            "dates": dates,
+            "drop": self.dropped,
+        }
+        told["unseen"] = self.unseen or (self.schema.unseen if self.schema else "refuse")
         made = Schema(**told, **roles)  # type: ignore[arg-type]
         return _with_gaps(replace(made, **self.before))
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from sbil.demonstrations import history, rules, values
 from sbil.demonstrations.columns import Gathered, numeric_columns
-from sbil.demonstrations.observations import newly_missing, observations
+from sbil.demonstrations.observations import actions_of, newly_missing, observations
 from sbil.demonstrations.order import Order, ordered
 from sbil.demonstrations.problems import Problems
 from sbil.demonstrations.roles import Roles
-from sbil.demonstrations.schema import Column, Schema
+from sbil.demonstrations.schema import OTHER, Column, Schema
 from sbil.demonstrations.table import Batch, Table
 from sbil.errors import UserError
 
@@ -117,6 +117,7 @@ def demonstrations(table: Table, roles: Roles, folder: Path, notes: bool = False
             "dropped_rows": read.missing if dropped else {},
             "filled_values": {} if dropped else read.missing,
             **({"newly_missing": new} if (new := newly_missing(read, schema)) else {}),
+            **({"unseen_values": unseen} if (unseen := read.unseen(schema)) else {}),
             "left_out_columns": [column for column in table.names if column not in set(schema.needed)],
             "sorted_rows": order.moved,
             **gone,
@@ -133,6 +134,8 @@ def complete(read: Gathered) -> np.ndarray | None:
 def learned(read: Gathered, schema: Schema) -> Schema:
     """The schema with the actions, levels, means and indicators of the table, where it does not have its own.
 
+    If unseen actions count as other, this is an action too: of a schema that lists none yet, and if there are any.
+
     The means are kept whatever is done about gaps here, so that gaps in later tables can be filled with them.
     """
     places = numeric_columns(schema)
@@ -143,6 +146,12 @@ def learned(read: Gathered, schema: Schema) -> Schema:
         return column if column.fill is not None else replace(column, fill=float(read.means[places[column.name]]))
 
     actions = schema.actions or tuple(read.levels[schema.action].in_order)
+    if (
+        schema.unseen == "other"
+        and OTHER not in actions
+        and (not schema.actions or schema.action in read.unseen(schema))
+    ):
+        actions = (*actions, OTHER)
     schema = with_added(schema, read)
     return replace(schema, actions=actions, columns=tuple(map(completed, schema.columns)))
 
@@ -165,7 +174,7 @@ def with_added(schema: Schema, read: Gathered) -> Schema:
 def _write_roles(read: Gathered, order: Order, schema: Schema, folder: Path) -> None:
     last = order.ends - 1
     arrays = {
-        "actions": order.of(read.ranks(schema.action, schema.actions)),
+        "actions": order.of(actions_of(read, schema)),
         "starts": order.starts,
         "stops": order.ends,
         **{role: order.of(flags.all())[last] > 0 for role, flags in read.flags.items()},

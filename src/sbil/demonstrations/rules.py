@@ -8,6 +8,7 @@ one of the lists below, and a test.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -213,8 +214,11 @@ def unknown_names(read: Gathered, schema: Schema) -> Found:
             strange = (codes >= 0) & (levels.ranks(known) < 0)[codes]
             name = levels.names[codes[np.argmax(strange)]]
             message = f"the {what} '{name[:60]}' is not in the schema; it has {listed(known)}"
-            remedy = "correct the table, or train again on data that has it"
-            yield read.problem("unknown name", strange, message, remedy, column)
+            remedy = "correct the table, train again on data that has it, or let it count as other (--unseen other)"
+            problem = read.problem("unknown name", strange, message, remedy, column)
+            if problem and schema.unseen == "other":
+                problem = replace(problem, severity="note", remedy="it counts as other")
+            yield problem
 
 
 def no_mean(read: Gathered, schema: Schema) -> Found:

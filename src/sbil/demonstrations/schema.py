@@ -18,6 +18,8 @@ from sbil.files import json_object
 Kind = Literal["number", "category", "one-hot"]
 Missing = Literal["refuse", "mean", "last", "drop", "indicator"]
 Dates = Literal["day-first", "month-first"]
+Unseen = Literal["refuse", "other"]
+OTHER = "other"  # the action that stands for actions that were not seen in training
 ROLES = ("episode", "time", "action", "terminal", "truncated", "group")  # each is one column
 ENDS = ("terminal", "truncated")
 MOST_HISTORY = 100  # rows before a row that it can observe
@@ -82,6 +84,7 @@ class Schema:
     dates: Dates | None = None  # what 03/04/2026 means in the column of the time; None: nobody said
     previous_action: bool = False  # whether a row also observes the action of the row before in its episode
     drop: tuple[str, ...] = ()  # columns that are never observed
+    unseen: Unseen = "refuse"  # what to do with levels and actions that are not listed here
     history: int = 0  # of how many rows before in its episode a row also observes the numbers
     since_last: bool = False  # whether a row also observes how long ago values that can be missing were recorded
 
@@ -103,6 +106,8 @@ class Schema:
             raise UserError(f"two columns become a number called '{clash[0]}'; rename one of them.")
         if self.missing not in get_args(Missing):
             raise unknown("rule for missing values", self.missing, get_args(Missing))
+        if self.unseen not in get_args(Unseen):
+            raise unknown("rule for unseen values", self.unseen, get_args(Unseen))
         if self.dates not in (None, *get_args(Dates)):
             raise unknown("order of dates", self.dates, get_args(Dates))
 
@@ -196,6 +201,7 @@ class Schema:
             "missing": self.missing,
             **({"dates": self.dates} if self.dates else {}),
             **({"drop": list(self.drop)} if self.drop else {}),
+            **({"unseen": self.unseen} if self.unseen != "refuse" else {}),
             **({"previous_action": True} if self.previous_action else {}),
             **({"history": self.history} if self.history else {}),
             **({"since_last": True} if self.since_last else {}),

@@ -66,4 +66,5 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
         "rows_in_file": len(read),
         "filled_values": {} if schema.missing == "drop" else read.missing,
         "newly_missing": newly_missing(read, schema),
+        "unseen_values": read.unseen(schema),
     }
