@@ -32,6 +32,7 @@ TINY = {
     **{"trees": 6, "leaves": 3, "leaf_rows": 1, "folds": 1},
     **{"members": 2, "steps": 3},
     **{"horizon": 2, "starts": 8, "centres": 8, "dynamics_hidden": (6,), "tolerance": 1e6},
+    **{"rule": "median"},
 }
 
 # Every switch is on, so that one program serves all tests.

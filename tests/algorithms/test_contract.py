@@ -115,6 +115,7 @@ def fields(kind=None, slow=()):
 OTHER_VALUES = {
     **{("DSFNConfig", "rounds"): 1, ("EDMRobustConfig", "bound"): 0.01, ("EDMRobustConfig", "prior"): 3.0},
     **{("CorrectiveConfig", "tolerance"): 0.0, ("CorrectiveConfig", "spectral"): 0.1, ("AVRILConfig", "floor"): 0.0},
+    **{("CKILConfig", "learning_rate"): 0.02},  # a large step makes rounding large
 }
 
 

@@ -33,18 +33,8 @@ LARGEST = 1 << 24  # the largest whole number that a file may give to a setting
 # after these, in the order of their names.
 ORDER = (
     *("bc", "edm", "edm_robust", "edm_exact", "edm_metropolis", "rcal", "iq_learn", "avril"),
-    *(
-        "value_dice",
-        "value_dice_exact",
-        "dsfn",
-        "tril",
-        "edm_imagined",
-        "corrective",
-        "bc_regularised",
-        "classifiers",
-        "table_network",
-        "controls",
-    ),
+    *("value_dice", "value_dice_exact", "dsfn", "tril", "edm_imagined", "ckil", "corrective"),
+    *("bc_regularised", "classifiers", "table_network", "controls"),
 )
 
 
@@ -169,6 +159,11 @@ def require(name: str, dataset: Dataset) -> None:
         raise UserError(
             f"{name} needs trajectories: no two of the steps to learn from follow each other in one; give whole "
             f"episodes, or use one that needs pairs ({others})."
+        )
+    if needs == "quadruples" and not (follows & (steps[..., 1:] == steps[..., :-1] + 1)).any(axis=-1).all():
+        raise UserError(
+            f"{name} needs quadruples: after not one of the steps to learn from is the very next step to be learned "
+            f"from too; give whole episodes and leave out thinning, or use one that needs pairs ({others})."
         )
 
 

@@ -16,7 +16,7 @@ from sbil.errors import UserError, unknown
 
 T = TypeVar("T")
 Metrics = dict[str, Array]
-Needs = Literal["pairs", "numeric pairs", "one-hot pairs", "triples", "trajectories"]
+Needs = Literal["pairs", "numeric pairs", "one-hot pairs", "triples", "trajectories", "quadruples"]
 
 
 def _logits(state: Any, observations: Array) -> Array:
