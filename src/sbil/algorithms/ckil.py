@@ -79,7 +79,7 @@ class Quadruples(NamedTuple):
     mask: Bool[Array, " rows"]
 
 
-class Estimate(NamedTuple):
+class Targets(NamedTuple):
     """What the kernels say of some decisions."""
 
     weight: Float[Array, "*rows"]  # C_i
@@ -102,7 +102,7 @@ class CKILState(NamedTuple):
     network: Network
     optimiser: optax.OptState
     kernels: Kernels
-    estimate: Estimate | None
+    estimate: Targets | None
 
 
 def squares(one: Float[Array, "rows inputs"], other: Float[Array, "others inputs"]) -> Float[Array, "rows others"]:
@@ -122,13 +122,13 @@ def transition_weights(centres: Quadruples, width: Array | float, other: Array |
     return similar / jnp.maximum(similar.sum(axis=-1, keepdims=True), TINY) * centres.mask[:, None]
 
 
-def estimated(near: Float[Array, "rows centres"], weights: Array, decision: Array, actions: int) -> Estimate:
+def estimated(near: Float[Array, "rows centres"], weights: Array, decision: Array, actions: int) -> Targets:
     """Return C_i and q_i, from K(s'_i, s'_l) and w_jl. With one variance the shares of all actions add up to 1."""
     with in_float32():
         parts = near * ((near @ weights.T) @ weights)  # [i, l]: K_il sum_j T_ij w_jl
         total = parts.sum(axis=-1)
         share = parts @ jax.nn.one_hot(decision, actions)
-    return Estimate(total, share / jnp.maximum(total, TINY)[:, None])
+    return Targets(total, share / jnp.maximum(total, TINY)[:, None])
 
 
 def first_of_each(rows: Int[Array, " batch"]) -> Bool[Array, " batch"]:
@@ -137,9 +137,9 @@ def first_of_each(rows: Int[Array, " batch"]) -> Bool[Array, " batch"]:
     return ~jnp.tril(same, -1).any(axis=1)
 
 
-def scott(count: Array | float, inputs: int) -> Array | float:
+def scott(count: Array | int, inputs: int) -> Float[Array, ""]:
     """Return the variance of Scott's rule, for standardised states."""
-    return count ** (-2 / (inputs + 4))
+    return jnp.float32(count) ** (-2 / (inputs + 4))
 
 
 def median_rule(after: Array, mask: Array, count: Array) -> Float[Array, ""]:
@@ -181,7 +181,7 @@ def mean_of(values: Float[Array, " rows"], mask: Bool[Array, " rows"]) -> Float[
     return values.sum(where=mask) / jnp.maximum(mask.sum(), 1)
 
 
-def per_decision(estimate: Estimate, mask: Bool[Array, " rows"]) -> Estimate:
+def per_decision(estimate: Targets, mask: Bool[Array, " rows"]) -> Targets:
     """Return the estimate with weights of mean 1."""
     return estimate._replace(weight=estimate.weight / jnp.maximum(mean_of(estimate.weight, mask), TINY))
 
@@ -226,7 +226,7 @@ def ckil(spec: Spec, config: CKILConfig) -> Algorithm:
         if config.rule in PRINTED:
             return printed(config.rule, dataset)
         count = jnp.maximum(kernels.rows.size, 1)
-        start = scott(count.astype(float), features_of(spec))
+        start = scott(count, features_of(spec))
         if config.rule == "scott":
             return start
         known = quadruples(kernels, dataset, *spaced(kernels))
@@ -250,13 +250,13 @@ def ckil(spec: Spec, config: CKILConfig) -> Algorithm:
         other = jnp.exp(-1 / (2 * width)) if raw else jnp.float32(0)
         return kernels._replace(width=width, other=other)
 
-    def estimate_of(kernels: Kernels, of: Quadruples, centres: Quadruples, own: Array, weights: Array) -> Estimate:
+    def estimate_of(kernels: Kernels, of: Quadruples, centres: Quadruples, own: Array, weights: Array) -> Targets:
         """Return the estimates of some decisions, from centres; `own` says which centre is the decision itself."""
         near = kernel(squares(of.after, centres.after), kernels.width) * centres.mask
         if config.leave_out:
             near = jnp.where(own, 0.0, near)
         found = estimated(near, weights, centres.decision, spec.actions)
-        alone = Estimate(jnp.ones_like(found.weight), jax.nn.one_hot(of.decision, spec.actions))
+        alone = Targets(jnp.ones_like(found.weight), jax.nn.one_hot(of.decision, spec.actions))
         return jax.tree.map(lambda one, other: jnp.where(kernels.linked, one, other), found, alone)
 
     def weights_of(kernels: Kernels, centres: Quadruples) -> Array:
@@ -264,13 +264,13 @@ def ckil(spec: Spec, config: CKILConfig) -> Algorithm:
             centres = centres._replace(state=jnp.zeros_like(centres.state), action=jnp.zeros_like(centres.action))
         return transition_weights(centres, kernels.width, kernels.other)
 
-    def from_all(kernels: Kernels, dataset: Dataset) -> Estimate:
+    def from_all(kernels: Kernels, dataset: Dataset) -> Targets:
         """Return the estimates of every decision of a run."""
         places, mask = spaced(kernels)
         centres = quadruples(kernels, dataset, places, mask)
         weights = weights_of(kernels, centres)
 
-        def block(numbers: Array) -> Estimate:
+        def block(numbers: Array) -> Targets:
             of = quadruples(kernels, dataset, numbers, numbers < kernels.rows.size)
             found = estimate_of(kernels, of, centres, numbers[:, None] == places, weights)
             return jax.tree.map(lambda leaf: (leaf.T * of.mask).T, found)
@@ -281,7 +281,7 @@ def ckil(spec: Spec, config: CKILConfig) -> Algorithm:
         found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:capacity], found)
         return per_decision(found, kernels.rows.mask)
 
-    def from_batch(kernels: Kernels, batch: Quadruples, places: Array) -> Estimate:
+    def from_batch(kernels: Kernels, batch: Quadruples, places: Array) -> Targets:
         """Return the estimates of a minibatch, from itself."""
         weights = weights_of(kernels, batch)
         found = estimate_of(kernels, batch, batch, places[:, None] == places, weights)
@@ -295,7 +295,7 @@ def ckil(spec: Spec, config: CKILConfig) -> Algorithm:
         return CKILState(network, optimiser.init(network), kernels, estimate)
 
     def loss(
-        network: Network, observation: Array, decision: Array, estimate: Estimate, mask: Array
+        network: Network, observation: Array, decision: Array, estimate: Targets, mask: Array
     ) -> tuple[Array, Metrics]:
         logits = network(observation)
         policy, taken = jax.nn.softmax(logits), jax.nn.one_hot(decision, spec.actions)
