@@ -19,7 +19,7 @@ def made_up(horizon=50, draws=6):
             "draw": draw,
             "method": method,
             "network": network,
-            "score": score[method] + 0.01 * network + 0.001 * draw,
+            **dict.fromkeys(("score", "score_even", "score_odd"), score[method] + 0.01 * network + 0.001 * draw),
             "diverged": False,
             "distance": 1 - score[method] - 0.01 * network,
             "log_loss": score[method],
@@ -45,6 +45,12 @@ def test_every_way_of_choosing_scores_what_it_takes():
 def test_auto_uses_the_log_loss_if_the_model_is_not_trusted():
     scores = choices.scores_of(made_up(horizon=1))
     np.testing.assert_array_equal(scores["auto"], scores["by log-loss"])
+
+
+def test_luck_does_not_make_the_best_of_the_draw():
+    lucky = (pl.col("method") == "bc") & (pl.col("network") == 0)
+    runs = made_up().with_columns(score_even=pl.when(lucky).then(5.0).otherwise(pl.col("score_even")))
+    assert choices.scores_of(runs)["best of the draw"][0] == pytest.approx((0.2 + 0.91) / 2)
 
 
 def test_a_policy_that_diverged_is_never_chosen():
