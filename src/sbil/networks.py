@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -131,6 +131,7 @@ class ConvNet(eqx.Module):
 
 
 Network = MLP | ConvNet  # what learns by gradients
+N = TypeVar("N", bound=Network)
 Acting = Network | Trees | Composed  # what a policy may be
 
 
@@ -271,7 +272,7 @@ def scaling(dataset: Dataset) -> Scaling:
     return Scaling(mean, jnp.where(deviation > 1e-6 * (1 + jnp.abs(mean)), deviation + 1e-3, 1.0))
 
 
-def cooled(network: Network, temperature: float | Array) -> Network:
+def cooled(network: N, temperature: float | Array) -> N:
     """Return the network whose outputs are those of `network` over a temperature; runs may be stacked."""
     temperature = jnp.asarray(temperature)[..., None]
     output = Dense(network.output.weight / temperature[..., None], network.output.bias / temperature)

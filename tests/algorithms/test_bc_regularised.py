@@ -15,8 +15,6 @@ from sbil.algorithms.bc_regularised import (
     Examples,
     bc_regularised,
     brier_loss,
-    cooled,
-    dropped,
     entropies,
     mixed,
     scott,
@@ -25,8 +23,9 @@ from sbil.algorithms.bc_regularised import (
     smoothed_labels,
     weight_of_latest,
 )
+from sbil.algorithms.table_network import with_dropout
 from sbil.dataset import make_dataset, spec_of
-from sbil.networks import MLP, Dense
+from sbil.networks import MLP, Dense, cooled
 from sbil.training import train_many
 
 DATA = probes.demonstrations()
@@ -184,17 +183,17 @@ def test_dropout_keeps_the_mean():
     network, states = probes.network(3, 6, 2), jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)), jnp.float32)
     network = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network)
     keys = jax.random.split(jax.random.key(1), 3000)
-    found = np.asarray(jax.jit(jax.vmap(lambda key: dropped(network, states, key, 0.3)))(keys))
+    found = np.asarray(jax.jit(jax.vmap(lambda key: with_dropout(network, key, states, 0.3)))(keys))
     error = found.std(axis=0) / len(keys) ** 0.5
     assert (np.abs(found.mean(axis=0) - network(states)) < 3.5 * error).all()
     assert (error > 0.0005).all()
-    np.testing.assert_array_equal(dropped(network, states, keys[0], 0.0), network(states))
+    np.testing.assert_array_equal(with_dropout(network, keys[0], states, 0.0), network(states))
 
 
 def test_dropout_drops_the_right_share():
     """A hidden unit that is always 1 and an output that reads it: 0 with probability .3, else 1 / .7."""
     network = MLP((Dense(jnp.zeros((1, 1)), jnp.ones(1)), Dense(jnp.ones((1, 1)), jnp.zeros(1))), "relu")
-    found = np.asarray(dropped(network, jnp.zeros((5000, 1)), jax.random.key(0), 0.3))
+    found = np.asarray(with_dropout(network, jax.random.key(0), jnp.zeros((5000, 1)), 0.3))
     np.testing.assert_allclose((found == 0).mean(), 0.3, atol=0.02)
     np.testing.assert_allclose(found[found > 0], 1 / 0.7, rtol=1e-6)
 
@@ -254,7 +253,3 @@ def test_bounds_and_temperature_are_in_the_saved_weights():
     assert norms[:, 1].min() > 1.1
     for saved, learner in zip(leaves(found.network.output), leaves(found.learner.output), strict=True):
         np.testing.assert_allclose(saved[1], learner[1] / 0.1, rtol=1e-6)
-
-
-def test_it_is_for_rows_of_numbers():
-    assert ALGORITHMS["bc_regularised"].needs == "numeric pairs"

@@ -13,7 +13,6 @@ temperature and bounds are in its weights.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -21,8 +20,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, cross_entropy, is_on, setting
 from sbil.algorithms.bc import BCConfig
+from sbil.algorithms.table_network import with_dropout
 from sbil.dataset import Dataset, Spec, features_of
-from sbil.networks import ACTIVATIONS, MLP, mlp, scaling
+from sbil.networks import MLP, cooled, mlp, scaling
 from sbil.spectral import Vectors, bounded, iterate, start_vectors
 
 MOST = 4096  # labels of a run that smoothing looks at; of more, as many are drawn
@@ -131,21 +131,6 @@ def entropies(logits: Float[Array, "batch actions"]) -> Float[Array, " batch"]:
     return -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(axis=-1)
 
 
-def dropped(network: MLP, states: Float[Array, "batch inputs"], key: PRNGKeyArray, rate: float | Array) -> Array:
-    """Return the outputs of the network with each hidden unit left out with probability `rate`."""
-    for depth, layer in enumerate(network.layers[:-1]):
-        states = ACTIVATIONS[network.activation](layer(states))
-        kept = jax.random.uniform(jax.random.fold_in(key, depth), states.shape) >= rate
-        states = jnp.where(kept, states, 0.0) / (1 - rate)
-    return network.output(states)
-
-
-def cooled(network: MLP, temperature: float | Array) -> MLP:
-    """Return the network with its outputs divided by the temperature."""
-    output = jax.tree.map(lambda leaf: leaf / temperature, network.output)
-    return eqx.tree_at(lambda whole: whole.output, network, output)
-
-
 def weight_of_latest(updates: Array, decay: float | Array) -> Float[Array, ""]:
     """Return the weight of the latest of so many iterates in their mean with this decay; the first one begins it."""
     alike = jnp.asarray(decay) >= 1
@@ -193,7 +178,7 @@ def bc_regularised(spec: Spec, config: BCRegularisedConfig) -> Algorithm:
 
     def answers(key: PRNGKeyArray, network: MLP, states: Array) -> Array:
         """The logits while learning."""
-        outputs = dropped(network, states, key, config.dropout) if "dropout" in on else network(states)
+        outputs = with_dropout(network, key, states, config.dropout) if "dropout" in on else network(states)
         return outputs / config.temperature if "temperature" in on else outputs
 
     def slopes(key: PRNGKeyArray, logits: Array, pulled_back: Callable[[Array], Any], scale: Array) -> Array:

@@ -9,7 +9,7 @@ Gorishniy et al. (2022), "On embeddings for numerical features in tabular deep l
 Holzmüller et al. (2024), "Better by default". Gorishniy et al. (2025), "TabM", show what ensembles gain.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from sbil.ensembles import ensemble
 from sbil.mixtures import InPieces, Pieces
 from sbil.networks import ACTIVATIONS, MLP, mlp
 
+T = TypeVar("T")  # a network, or a pytree of networks
 JUDGED = 4096  # held-out rows per member that are looked at after a round, at most
 SHORTEST = 1e-5  # length of a range, in the units that the network is given
 
@@ -137,7 +138,7 @@ def together(members: MLP) -> MLP:
     return ensemble([pick(members, number) for number in range(len(members.output.bias))])
 
 
-def pick(members: MLP, number: int) -> MLP:
+def pick(members: T, number: int) -> T:
     """Return one of stacked members."""
     return jax.tree.map(lambda leaf: leaf[number], members)
 
