@@ -21,6 +21,9 @@ if version("jax").startswith("0.10."):
     CHEAP += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
 os.environ.setdefault("XLA_FLAGS", " ".join(CHEAP))
 
+# Commands that tests start as processes share their compiled programs.
+os.environ.setdefault("SBIL_CACHE", str(Path(__file__).parents[1] / ".pytest_cache" / "programs"))
+
 # A shell starts background jobs with Ctrl-C ignored. The processes that tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

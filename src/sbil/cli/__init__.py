@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from sbil.cli import programs
 from sbil.errors import UserError, unknown
 from sbil.version import __version__
 
@@ -96,6 +97,7 @@ def program() -> None:
     The interpreter would first wait for compiled work that still runs, which may take minutes.
     """
     sys.unraisablehook = _unraisable
+    programs.keep()
     try:
         main()
     except SystemExit as leaving:

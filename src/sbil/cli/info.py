@@ -19,6 +19,7 @@ def run(command: Command) -> None:
     import jax
 
     from sbil import devices
+    from sbil.cli import programs
     from sbil.provenance import commit, versions
 
     facts = {
@@ -26,6 +27,7 @@ def run(command: Command) -> None:
         "commit": commit() or "not known",
         "system": platform.platform(),
         "platform": jax.default_backend(),
+        "programs": str(programs.home() or "not kept"),
         "devices": f"{', '.join(sorted({device.device_kind for device in jax.devices()}))} x {devices.count()}",
     }
     print(json.dumps(facts) if command.json else "\n".join(f"{name:16} {value}" for name, value in facts.items()))
