@@ -313,7 +313,7 @@ def test_bad_words(capsys, folder):
         ("--updates", "", "--updates must be a whole number. Got ''."),
         ("--seed", "1.5", "--seed must be a whole number. Got '1.5'."),
         ("--held-out", "a: 'b'", "--held-out must be a number. Got \"a: 'b'\"."),
-        ("--missing", "guess", "--missing must be one of drop, last, mean, refuse. Got 'guess'."),
+        ("--missing", "guess", "--missing must be one of drop, indicator, last, mean, refuse. Got 'guess'."),
     ],
 )
 def test_values_of_another_kind_are_refused_in_plain_words(capsys, option, value, line):
