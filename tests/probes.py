@@ -35,12 +35,12 @@ TINY = {
     **{"rule": "median"},
 }
 
-# Every switch is on, so that one program serves all tests.
-SWITCHED_ON = {
+# Values for one algorithm alone: every switch is on, so that one program serves all tests.
+OWN = {
     "BCRegularisedConfig": {
         **{"temperature": 0.5, "brier": 0.3, "smoothing": 0.5, "mixup": 0.4, "noise": 0.1, "dropout": 0.2},
         **{"spectral": 0.5, "entropy": 0.1, "jacobian": 0.1, "average": 0.5},
-    }
+    },
 }
 
 
@@ -48,7 +48,7 @@ def small(config: type[Any]) -> Any:
     """The settings of an algorithm that make it small."""
     large = {f.name: 8 for f in dataclasses.fields(config) if type(f.default) is int and f.default > 1000}
     known = {name: value for name, value in TINY.items() if name in config.__dataclass_fields__}
-    return config(**{**large, **known, **SWITCHED_ON.get(config.__name__, {})})
+    return config(**{**large, **known, **OWN.get(config.__name__, {})})
 
 
 class Finite(NamedTuple):

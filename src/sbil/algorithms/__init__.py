@@ -34,7 +34,7 @@ LARGEST = 1 << 24  # the largest whole number that a file may give to a setting
 ORDER = (
     *("bc", "edm", "edm_robust", "edm_exact", "edm_metropolis", "rcal", "iq_learn", "avril"),
     *("value_dice", "value_dice_exact", "dsfn", "tril", "edm_imagined", "ckil", "corrective"),
-    *("bc_regularised", "bc_ensemble", "classifiers", "table_network", "controls"),
+    *("bc_regularised", "bc_ensemble", "bc_early_stopping", "classifiers", "table_network", "controls"),
 )
 
 
