@@ -38,7 +38,8 @@ def test_spec():
 def test_pool_holds_the_steps_of_flat():
     pool, flat = make_pool(DEMONSTRATIONS), DEMONSTRATIONS.flat()
     steps = transitions(pool, jnp.arange(len(flat.action)))
-    for name in set(steps._fields) - {"next_action", "has_next_action"}:  # which a draw decides
+    assert steps.weight is None
+    for name in set(steps._fields) - {"next_action", "has_next_action", "weight"}:  # a draw decides the first two
         np.testing.assert_array_equal(getattr(steps, name), getattr(flat, name), err_msg=name)
     assert pool.observations.dtype == jnp.float32
     assert not flat.has_next.all()

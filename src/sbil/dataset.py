@@ -83,6 +83,7 @@ class Transitions(NamedTuple):
     time: Int[Array, " batch"]  # the number of the step in its trajectory
     next_action: Int[Array, " batch"]  # the decision at the next state; means nothing where has_next_action is False
     has_next_action: Bool[Array, " batch"]  # the run may use the next decision of the trajectory; `Dataset.followed`
+    weight: Float[Array, " batch"] | None = None  # how much each decision counts; None: all the same
 
     @property
     def known(self) -> Bool[Array, " batch"]:
@@ -102,6 +103,7 @@ class Pool(NamedTuple):
     trajectory: Int[Array, " steps"]
     frames: Int[Array, "visited stack"] | None = None  # where frames are stacked, which rows make an observation
     group: Int[Array, " steps"] | None = None  # where trajectories have groups
+    weight: Float[Array, " steps"] | None = None  # how much each decision counts, 1 on average; None: all the same
 
     @property
     def unit(self) -> Int[Array, " steps"]:
@@ -150,6 +152,7 @@ class Pool(NamedTuple):
             time=self.time[steps],
             next_action=self.action[steps + followed.astype(steps.dtype)],
             has_next_action=followed,
+            weight=None if self.weight is None else self.weight[steps],
         )
 
 
@@ -280,7 +283,7 @@ def spec_of(demonstrations: Demonstrations) -> Spec:
 
 def make_pool(demonstrations: Demonstrations, standardisation: Standardisation | None = None) -> Pool:
     """Return all trajectories as one pool of arrays."""
-    steps = demonstrations.decisions()
+    steps, weights = demonstrations.decisions(), demonstrations.weights
     visited = np.array([len(t.observations) for t in demonstrations.trajectories])
     first = np.cumsum(visited) - visited
     recorded = [t.observations for t in demonstrations.trajectories]
@@ -308,6 +311,7 @@ def make_pool(demonstrations: Demonstrations, standardisation: Standardisation |
         trajectory=jnp.asarray(steps.trajectory, jnp.int32),
         frames=frames,
         group=None if group is None else jnp.asarray(group, jnp.int32),
+        weight=None if weights is None else jnp.asarray(weights, jnp.float32),
     )
 
 

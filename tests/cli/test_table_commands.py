@@ -693,6 +693,25 @@ def test_a_policy_that_knows_how_old_a_value_is(folder, capsys):
     assert "since_last needs rows in which a value is missing" in line
 
 
+def test_decisions_that_count_more(table, folder, capsys):
+    roles = (*ROLES, "--observations", "pulse", "--weights", "age", "--balance", "--missing", "drop")
+    for name in ("logistic", "bc"):
+        updates = ("--updates", "10") if name == "bc" else ()
+        run("train", name, "--data", table, *roles, *updates, "--held-out", "0.4", "--out", folder / f"weighed-{name}")
+        assert answered(capsys, "verify", folder / f"weighed-{name}", "--data", table)["same"]
+    made = folder / "weighed-bc"
+    card = (made / "README.md").read_text()
+    assert "column of weights: age" in card
+    assert "balance: every action counts the same in training" in card
+    without = written(folder / "no-weights.csv", [[*row[:4], *row[5:]] for row in rows()], [*NAMES[:4], *NAMES[5:]])
+    assert answered(capsys, "evaluate", made, "--data", without)["steps"] == 96
+    run("predict", made, "--data", without, "--out", folder / "weighed.csv")
+    words = ("train", "edm", "--data", table, *roles, "--out", folder / "never")
+    assert "edm lets all decisions count the same; leave out weights and balance" in refusal(capsys, *words)
+    assert "no column 'agee' (weights)" in refusal(capsys, *words, "--weights", "agee")
+    assert not (folder / "never").exists()
+
+
 def test_what_was_not_seen_in_training(table, folder, capsys):
     words = ("train", "bc", "--data", table, *ROLES, "--one-hot", "sex", "--observations", "pulse", "--updates", "10")
     run(*words, "--unseen", "other", "--out", folder / "open")

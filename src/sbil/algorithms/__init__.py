@@ -135,6 +135,12 @@ def require(name: str, dataset: Dataset) -> None:
     if not installed(name):
         raise UserError(f"{name} needs {entry.extra}; install it with: pip install 'sbil[{entry.extra}]'")
     pool, rows = dataset.pool, dataset.labelled
+    if pool.weight is not None and not entry.weighs:
+        able = ", ".join(other for other, entry in ALGORITHMS.items() if entry.weighs)
+        raise UserError(
+            f"{name} lets all decisions count the same; leave out weights and balance (--weights, --balance), or use "
+            f"one that can weigh them ({able})."
+        )
     mask = np.arange(rows.indices.shape[-1]) < np.asarray(rows.size)[..., None]
     steps = np.asarray(rows.indices)
     others = ", ".join(other for other, entry in ALGORITHMS.items() if entry.needs == "pairs")

@@ -59,6 +59,7 @@ class Entry(NamedTuple):
     trains_energy: bool = False  # whether it makes the energy low where training states are dense
     chunk: int = 500  # updates between two reports
     extra: str = ""  # the extra of sbil that it needs; its name is that of the package which it brings
+    weighs: bool = False  # whether it can let some decisions count more than others
     seeded: bool = True  # whether the seed changes what is learned
 
     @property

@@ -39,8 +39,9 @@ Loss = Callable[[Network, Transitions], tuple[Array, Metrics]]
 
 
 def policy_loss(network: Acting, batch: Transitions) -> Float[Array, ""]:
-    """L_pi = -mean log pi(a|s)."""
-    return cross_entropy(network(batch.observation), batch.action).mean()
+    """L_pi = -mean w log pi(a|s), with w = 1 unless decisions have weights."""
+    losses = cross_entropy(network(batch.observation), batch.action)
+    return losses.mean() if batch.weight is None else (batch.weight * losses).mean()
 
 
 def supervised(spec: Spec, config: BCConfig, loss: Loss) -> Algorithm:
@@ -76,5 +77,6 @@ ENTRY = Entry(
     presets={"default": BCConfig(), "decay": BCConfig(weight_decay=1.0)},
     needs="pairs",
     reference="Pomerleau (1991)",
+    weighs=True,
     titles={"default": "BC", "decay": "BC, weight decay 1"},
 )

@@ -104,6 +104,8 @@ def _on_host(learn: Any, shapes: Any, dataset: Dataset, settings: dict[str, Any]
         "size": dataset.labelled.size,
         **settings,
     }
+    if dataset.pool.weight is not None:
+        asked["weight"] = dataset.pool.weight[steps]
 
     def called(given: Host) -> Any:
         host = {name: np.asarray(value) for name, value in given.items()}
@@ -111,10 +113,18 @@ def _on_host(learn: Any, shapes: Any, dataset: Dataset, settings: dict[str, Any]
         own = {name: value[:size] if value.ndim else value for name, value in host.items()}
         if np.isfinite(own["observation"]).all():
             with _few_threads(size):
-                return learn(own)
+                return learn(_that_count(own))
         return jax.tree.map(lambda one: np.full(one.shape, np.nan if one.dtype == np.float32 else 0, one.dtype), shapes)
 
     return jax.pure_callback(called, shapes, asked, vmap_method="sequential")
+
+
+def _that_count(own: Host) -> Host:
+    """What is learned from, without decisions of weight 0."""
+    count = own.get("weight", np.ones(1)) > 0
+    if count.all() or not count.any():
+        return own
+    return {name: value[count] if value.ndim else value for name, value in own.items()}
 
 
 def _few_threads(rows: int) -> AbstractContextManager[Any]:
@@ -139,7 +149,7 @@ def fit_logistic(actions: int, own: Host) -> tuple[np.ndarray, np.ndarray]:
         model = LogisticRegression(C=1 / float(own["l2"]), max_iter=ITERATIONS, tol=1e-6)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the loss is flat there
-            model.fit(scaled, action)
+            model.fit(scaled, action, own.get("weight"))
         columns = taken[-len(model.coef_) :]  # of two actions, the first has logit 0
         weight[:, columns], bias[columns] = model.coef_.T, model.intercept_
     bias = _with_unseen(bias, taken, scaled @ weight + bias)
@@ -177,7 +187,7 @@ def _boosted(rows: np.ndarray, action: np.ndarray, sizes: Sizes, own: Host) -> A
         early_stopping=False,
         random_state=0,  # very many rows are thinned to find thresholds
     )
-    return model.fit(rows, action)
+    return model.fit(rows, action, own.get("weight"))
 
 
 @lru_cache(maxsize=1)
@@ -197,16 +207,19 @@ def _must_be_readable() -> None:
 def _rounds(sizes: Sizes, own: Host) -> int:
     """Return after how many rounds the log-loss of held-out trajectories (or groups) is smallest."""
     rows, action, fold = own["observation"], own["action"], _folds(own["unit"], sizes.folds)
-    losses = np.zeros(sizes.trees)
+    losses, weight = np.zeros(sizes.trees), own.get("weight")
     for number in range(int(fold.max()) + 1 if sizes.folds > 1 else 0):
         out = fold == number
         known = np.unique(action[~out])
         if len(known) > 1:
-            model = _boosted(rows[~out], action[~out], sizes, own)
+            model = _boosted(
+                rows[~out], action[~out], sizes, {**own, "weight": None if weight is None else weight[~out]}
+            )
             out &= np.isin(action, known)
             place = np.searchsorted(known, action[out])
             stages = (stage[np.arange(len(place)), place] for stage in model.staged_predict_proba(rows[out]))
-            losses -= [np.log(np.maximum(chances, TINIEST)).sum() for chances in stages]
+            counts = 1 if weight is None else weight[out]
+            losses -= [(counts * np.log(np.maximum(chances, TINIEST))).sum() for chances in stages]
     return 1 + int(losses.argmin()) if losses.any() else sizes.trees
 
 
@@ -263,6 +276,7 @@ ENTRIES = (
         titles={"default": "logistic regression (logistic)"},
         updates={"default": 1},
         extra="sklearn",
+        weighs=True,
         seeded=False,
     ),
     Entry(
@@ -273,6 +287,7 @@ ENTRIES = (
         titles={"default": "gradient-boosted trees (trees)"},
         updates={"default": 1},
         extra="sklearn",
+        weighs=True,
         seeded=False,
     ),
 )

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, overload
@@ -289,7 +289,8 @@ def evaluate_decisions(
     if another is not None and policy.schema is None:
         raise UserError("another population needs a policy that was trained on a table: its columns are not known.")
     columns = columns or {}
-    held_out = as_trained_on(policy, data, {**columns, "exclude": ()})
+    unweighted = replace(policy.schema, weights=None) if policy.schema else None  # scores need no weights
+    held_out = as_trained_on(replace(policy, schema=unweighted), data, {**columns, "exclude": ()})
     known = None if training is None else as_trained_on(policy, training, {**columns, "only": ()})
     others = None if another is None else read_observations(another, policy.schema).observations  # type: ignore[arg-type]
     found, name = decided_by_methods(policy, held_out, known), algorithm_of(policy)

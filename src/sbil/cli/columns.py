@@ -26,6 +26,10 @@ class ColumnOptions:
     """The column that is 1 or true in the row with which the recording was cut although the process went on."""
     group: str | None = None
     """The column of what a split keeps together, for example the patient of several stays."""
+    weights: str | None = None
+    """The column that says how much the decision of a row counts in training (bc, logistic and trees)."""
+    balance: bool = False
+    """Let every action count the same in training, however often it was taken (bc, logistic and trees)."""
     categories: tuple[str, ...] = ()
     """Columns of text or codes that become one number each."""
     one_hot: tuple[str, ...] = ()

@@ -141,6 +141,7 @@ def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
     wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
     wanted["dates"], wanted["unseen"] = [roles.dates], [roles.unseen]
     words = [*schema, *_rows_before(roles, roles.schema if schema else None)]
+    words += ["--balance"] * bool(roles.balance)
     for option, names in wanted.items():
         if any(names) and names != implied.get(option):
             words += [f"--{option}", *map(str, names)]

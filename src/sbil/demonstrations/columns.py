@@ -69,6 +69,8 @@ class Gathered:
         self.incomplete = Growing(folder / "incomplete.npy", bool)  # whether a needed value is missing
         self.flag_columns = {role: name for role in ENDS if (name := schema.roles[role])}
         self.flags = {role: Growing(folder / f"{role}_flags.npy", np.int8) for role in self.flag_columns}
+        self.weights_column = schema.weights
+        self.weights = Growing(folder / "row_weights.npy", np.float32)
         self.times = Times(schema.time, schema.dates) if schema.time else None
         self.missing: dict[str, int] = {}  # missing values by column, where there are any
         self.firsts: dict[str, int] = {}  # the first row of each such column that misses one
@@ -141,6 +143,11 @@ class Gathered:
             read = values.flags(batch.frame[name], batch.decimal)
             gone[name] = self._checked(rules.OF_FLAGS, name, read, batch).missing
             self.flags[role].add(read.values)
+        if self.weights_column:
+            read = values.negative(values.numbers(batch.frame[self.weights_column], batch.decimal))
+            found = self._checked(rules.OF_WEIGHTS, self.weights_column, read, batch)
+            gone[self.weights_column] = found.missing
+            self.weights.add(np.minimum(read.values, LARGEST))  # a problem says already what is too large
         self._count(gone)
         self.rows.add(batch.rows)
         return codes, numbers

@@ -1,4 +1,4 @@
-"""Whether demonstrations are the same: hashes of observations, actions and ends."""
+"""Whether demonstrations are the same: hashes of observations, actions, ends and weights."""
 
 import hashlib
 from typing import Any
@@ -15,15 +15,19 @@ def twins(some: Demonstrations, others: Demonstrations) -> int:
 
 
 def fingerprint(demonstrations: Demonstrations) -> str:
-    """The SHA-256 of what is learned from: observations, actions and ends of all trajectories."""
+    """The SHA-256 of what is learned from: observations, actions, ends and weights of all trajectories."""
     digest = hashlib.sha256(f"stack {demonstrations.stack}".encode() if demonstrations.stack else b"")
+    if demonstrations.schema and demonstrations.schema.balance:
+        digest.update(b"balance")
     for trajectory in demonstrations.trajectories:
         for part in _content(trajectory):
             digest.update(part)
     return digest.hexdigest()
 
 
-def _content(trajectory: Trajectory) -> tuple[bytes, bytes, bytes]:
+def _content(trajectory: Trajectory) -> tuple[bytes, ...]:
     ends: Any = (len(trajectory), trajectory.observations.shape, trajectory.terminal, trajectory.truncated)
     observations = np.ascontiguousarray(trajectory.observations)
-    return repr(ends).encode(), observations.tobytes(), np.ascontiguousarray(trajectory.actions, np.int32).tobytes()
+    actions = np.ascontiguousarray(trajectory.actions, np.int32)
+    weights = () if trajectory.weights is None else (np.ascontiguousarray(trajectory.weights, np.float32).tobytes(),)
+    return repr(ends).encode(), observations.tobytes(), actions.tobytes(), *weights

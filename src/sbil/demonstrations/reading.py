@@ -52,6 +52,8 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
     terminal: the column that is 1 where the process itself ended with a row.
     truncated: the column that is 1 where the recording was cut with a row although the process went on.
     group: the column of what a split keeps together.
+    weights: the column that says how much the decision of a row counts in training: a number from 0.
+    balance: every action counts the same in training, however often it was taken.
     categories: columns of text or codes that become the number of their level.
     one_hot: columns of text or codes that become 0 or 1 per level.
     drop: columns that are never observed, for example identifiers.
@@ -139,8 +141,13 @@ def _assembled(folder: Path, result: dict[str, Any]) -> Demonstrations:
     no_end = np.zeros(len(starts), bool)
     ends = [np.load(folder / f"{role}.npy") if schema.roles[role] else no_end for role in ("terminal", "truncated")]
     bounds = zip(*(array.tolist() for array in (starts, stops, *ends)), strict=True)
+    trajectories = tuple(Trajectory(seen[start:stop], taken[start:stop], *end) for start, stop, *end in bounds)
+    if schema.weights:
+        weights = np.load(folder / "weights.npy")
+        parts = zip(trajectories, starts, stops, strict=True)
+        trajectories = tuple(replace(one, weights=weights[start:stop]) for one, start, stop in parts)
     return Demonstrations(
-        tuple(Trajectory(seen[start:stop], taken[start:stop], *end) for start, stop, *end in bounds),
+        trajectories,
         schema.actions,
         schema.observation_names,
         {**result["provenance"], **result["origin"]},

@@ -27,6 +27,8 @@ class Columns(TypedDict, total=False):
     terminal: str | None
     truncated: str | None
     group: str | None
+    weights: str | None
+    balance: bool | None
     categories: Sequence[str]
     one_hot: Sequence[str]
     drop: Sequence[str]
@@ -64,6 +66,8 @@ class Roles:
     previous_action: bool | None = None  # None: what the schema says, or no
     history: int | None = None  # None: what the schema says, or 0
     drop: tuple[str, ...] = ()
+    weights: str | None = None
+    balance: bool | None = None  # None: what the schema says, or no
     unseen: Unseen | None = None  # None: the rule of the schema, or refuse
     since_last: bool | None = None  # None: what the schema says, or no
 
@@ -80,7 +84,7 @@ class Roles:
             if name in LISTS and isinstance(value, str):
                 raise UserError(f"{name} is a list. Got the text '{value}'; write ['{value}'].")
         given: dict[str, Any] = {**columns, **{name: tuple(columns.get(name, ())) for name in LISTS}}
-        for name in ("previous_action", "since_last"):
+        for name in ("previous_action", "since_last", "balance"):
             if given.get(name) is not None:
                 given[name] = flag(name, given[name])
         if given.get("history") is not None:
@@ -140,6 +144,7 @@ class Roles:
             "dates": dates,
             "drop": self.dropped,
         }
+        told["balance"] = bool(self.schema and self.schema.balance) if self.balance is None else self.balance
         told["unseen"] = self.unseen or (self.schema.unseen if self.schema else "refuse")
         made = Schema(**told, **roles)  # type: ignore[arg-type]
         return _with_gaps(replace(made, **self.before))

@@ -179,6 +179,8 @@ def _write_roles(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
         "stops": order.ends,
         **{role: order.of(flags.all())[last] > 0 for role, flags in read.flags.items()},
     }
+    if schema.weights:
+        arrays["weights"] = order.of(read.weights.all())
     if schema.group:
         arrays["groups"] = order.of(read.ranks(schema.group))[order.starts].astype(np.int64)
     for name, array in arrays.items():

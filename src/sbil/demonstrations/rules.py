@@ -96,10 +96,17 @@ def not_a_flag(seen: Seen) -> Problem | None:
     return seen.problem("not a flag", seen.values.wrong, message, "correct the cell, or name another column")
 
 
+def not_a_weight(seen: Seen) -> Problem | None:
+    """Weights that are no numbers from 0."""
+    message = "a weight is a number from 0"
+    return seen.problem("not a weight", seen.values.wrong, message, "correct the cell, or name another column")
+
+
 CellRule = Callable[[Seen], Problem | None]
 OF_NUMBERS: tuple[CellRule, ...] = (other_notation, row_of_units, not_a_number, too_large)
 OF_TIMES: tuple[CellRule, ...] = (not_a_time,)
 OF_FLAGS: tuple[CellRule, ...] = (not_a_flag,)
+OF_WEIGHTS: tuple[CellRule, ...] = (not_a_weight, too_large)
 
 
 def no_text(name: str, batch: Batch) -> Problem:
@@ -179,6 +186,12 @@ def nothing_left(read: Gathered, schema: Schema) -> Found:
         yield Problem("nothing left", "stops", "every row has a missing value; nothing is left of the table", remedy)
 
 
+def no_weight(read: Gathered, schema: Schema) -> Found:
+    """Weights of which none is above 0."""
+    if schema.weights and not (read.weights.all() > 0).any():
+        yield Problem("no weight", "stops", "no weight is above 0", "name another column", schema.weights)
+
+
 def inexact_times(read: Gathered, schema: Schema) -> Found:
     """Fractions among whole numbers so large that a float would round them."""
     if read.times and read.times.inexact:
@@ -231,7 +244,7 @@ def no_mean(read: Gathered, schema: Schema) -> Found:
 
 
 ALWAYS = (missing_values, empty_columns, nothing_left, unknown_names)
-OF_COLUMNS = (*ALWAYS, inexact_times, ambiguous_dates, fractions)
+OF_COLUMNS = (*ALWAYS, no_weight, inexact_times, ambiguous_dates, fractions)
 OF_STATES = (no_mean, *ALWAYS, ambiguous_dates)  # of a table whose decisions may not be known
 
 

@@ -20,7 +20,7 @@ Missing = Literal["refuse", "mean", "last", "drop", "indicator"]
 Dates = Literal["day-first", "month-first"]
 Unseen = Literal["refuse", "other"]
 OTHER = "other"  # the action that stands for actions that were not seen in training
-ROLES = ("episode", "time", "action", "terminal", "truncated", "group")  # each is one column
+ROLES = ("episode", "time", "action", "terminal", "truncated", "weights", "group")  # each is one column
 ENDS = ("terminal", "truncated")
 MOST_HISTORY = 100  # rows before a row that it can observe
 FILLING = ("mean", "last", "indicator")  # rules for missing values that keep the row
@@ -84,6 +84,8 @@ class Schema:
     dates: Dates | None = None  # what 03/04/2026 means in the column of the time; None: nobody said
     previous_action: bool = False  # whether a row also observes the action of the row before in its episode
     drop: tuple[str, ...] = ()  # columns that are never observed
+    weights: str | None = None  # how much the decision of a row counts in training; without, all count the same
+    balance: bool = False  # whether every action counts the same in training, however often it was taken
     unseen: Unseen = "refuse"  # what to do with levels and actions that are not listed here
     history: int = 0  # of how many rows before in its episode a row also observes the numbers
     since_last: bool = False  # whether a row also observes how long ago values that can be missing were recorded
@@ -93,14 +95,15 @@ class Schema:
         for name in (name for name in twice if name != self.group):
             raise UserError(f"column '{name}' has two roles; a column is one of {', '.join(ROLES[:-1])}.")
         for name in (column.name for column in self.columns):
-            if name in (self.action, self.terminal, self.truncated):
-                raise UserError(f"column '{name}' is the action or the end and cannot be observed as well.")
+            if name in (self.action, self.terminal, self.truncated, self.weights):
+                raise UserError(f"column '{name}' is the action, the end or the weight and cannot be observed as well.")
             if name in self.drop:
                 raise UserError(f"column '{name}' is both observed and dropped; choose one.")
         twice = _repeated(column.name for column in self.columns)
         if twice:
             raise UserError(f"column '{twice[0]}' is listed twice among the observations.")
         self._check_history()
+        flag("balance", self.balance)
         clash = _repeated(self.observation_names)
         if clash:
             raise UserError(f"two columns become a number called '{clash[0]}'; rename one of them.")
@@ -195,12 +198,13 @@ class Schema:
 
     def as_json(self) -> dict[str, Any]:
         """As plain values."""
-        roles = {role: name for role, name in self.roles.items() if name or role != "truncated"}
+        roles = {role: name for role, name in self.roles.items() if name or role not in ("truncated", "weights")}
         return {
             **roles,  # without `truncated` and others if they are not set: older versions did not know them
             "missing": self.missing,
             **({"dates": self.dates} if self.dates else {}),
             **({"drop": list(self.drop)} if self.drop else {}),
+            **({"balance": True} if self.balance else {}),
             **({"unseen": self.unseen} if self.unseen != "refuse" else {}),
             **({"previous_action": True} if self.previous_action else {}),
             **({"history": self.history} if self.history else {}),

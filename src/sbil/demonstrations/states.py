@@ -46,7 +46,7 @@ def states(table: Table, schema: Schema, folder: Path) -> dict[str, Any]:
     shown = {role: name for role, name in keys.items() if name in table.names}
     needed = keys if linked else dict.fromkeys(keys)
     action = schema.action if schema.previous_action else ""
-    used = replace(schema, action=action, group=None, terminal=None, truncated=None, **needed)
+    used = replace(schema, action=action, group=None, terminal=None, truncated=None, weights=None, **needed)
     problems = Problems(raising=True)
     read = Gathered(used, folder, problems, texts=(*shown.values(), *filter(None, [action]))).add_all(batches)
     problems.apply(rules.OF_STATES, read, schema)

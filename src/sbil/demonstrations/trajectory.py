@@ -20,12 +20,14 @@ class Trajectory:
     actions: [T], whole numbers from 0.
     terminal: the process itself ended after the last action (the pole fell, the patient was discharged).
     truncated: the recording ended (time limit) while the process would have gone on.
+    weights: [T] how much each decision counts in training; None: all the same.
     """
 
     observations: np.ndarray
     actions: np.ndarray
     terminal: bool = False
     truncated: bool = False
+    weights: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -96,6 +98,8 @@ class Demonstrations:
             values = getattr(self, name)
             if values is not None and np.shape(values) != (len(self),):
                 raise UserError(f"{name} must hold one {what} per trajectory. Got shape {np.shape(values)}.")
+        if len({trajectory.weights is None for trajectory in self.trajectories}) > 1:
+            raise UserError("some trajectories have weights and others do not; give all of them weights, or none.")
         for index, trajectory in enumerate(self.trajectories):
             _check(trajectory, f"trajectory {index}", shape, len(self.action_names))
 
@@ -130,6 +134,22 @@ class Demonstrations:
     def lengths(self) -> np.ndarray:
         """[trajectories] number of decisions in each trajectory."""
         return np.array([len(trajectory) for trajectory in self.trajectories])
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        """[steps] how much each decision counts in training, 1 on average; None if all count the same."""
+        balance = self.schema is not None and self.schema.balance
+        if self.trajectories[0].weights is None and not balance:
+            return None
+        own = [np.ones(len(t)) if t.weights is None else t.weights for t in self.trajectories]
+        found = np.concatenate(own).astype(np.float64)
+        if balance:
+            action = np.concatenate([t.actions for t in self.trajectories])
+            total = np.bincount(action, found)[action]
+            found = np.divide(found, total, out=np.zeros_like(found), where=total > 0)
+        if not found.any():
+            raise UserError(f"the weights of these {self.words[1]} are all 0; nothing would be learned.")
+        return found * (len(found) / found.sum())
 
     def select(self, indices: Sequence[int] | np.ndarray) -> "Demonstrations":
         """The trajectories at `indices`, in that order."""
@@ -255,8 +275,17 @@ def _check(trajectory: Trajectory, where: str, shape: tuple[int, ...], actions: 
         known = f"the {actions} actions 0 to {actions - 1}"
         raise UserError(f"{where}, step {step}: action {taken[step]} is not one of {known}.")
     _check_finite(observations, where)
+    if trajectory.weights is not None:
+        _check_weights(trajectory.weights, len(taken), where)
     if trajectory.terminal and trajectory.truncated:
         raise UserError(f"{where}: an episode is either terminal or truncated, not both.")
+
+
+def _check_weights(weights: np.ndarray, length: int, where: str) -> None:
+    if np.shape(weights) != (length,):
+        raise UserError(f"{where}: weights must hold one number per action. Got shape {np.shape(weights)}.")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise UserError(f"{where}: weights must be finite numbers from 0.")
 
 
 def _check_finite(observations: np.ndarray, where: str) -> None:

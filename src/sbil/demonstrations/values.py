@@ -99,6 +99,11 @@ def _parsed(column: pl.Series, decimal: str) -> Values:
     return _values(result, np.isnan(result) & ~wrong, wrong, np.abs(result) > LARGEST)
 
 
+def negative(read: Values) -> Values:
+    """The numbers, of which negative ones are wrong."""
+    return read._replace(wrong=read.wrong | (read.values < 0))
+
+
 def foreign(column: pl.Series, wrong: np.ndarray) -> np.ndarray:
     """[n] whether a wrong cell is a number with another decimal sign or with thousands separators."""
     found = _no(len(column))

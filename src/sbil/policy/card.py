@@ -135,9 +135,13 @@ def _data(policy: Policy) -> str:
     others = {key: value for key, value in origin.items() if key not in named and isinstance(value, str | int)}
     facts |= {str(key).replace("_", " "): value for key, value in others.items()}
     if policy.schema:
-        roles = {role: getattr(policy.schema, role) for role in ("episode", "time", "terminal", "truncated", "group")}
+        roles = {
+            role: getattr(policy.schema, role)
+            for role in ("episode", "time", "terminal", "truncated", "weights", "group")
+        }
         facts |= {f"column of {role}": name for role, name in roles.items()}
         facts["missing values"] = policy.schema.missing
+        facts["balance"] = "every action counts the same in training" if policy.schema.balance else None
     return _listed({key: value for key, value in facts.items() if value is not None})
 
 

@@ -8,6 +8,7 @@ Members (all arrays little-endian, none of objects):
     last          [T]     1 where the observation after the last action was recorded
     terminal, truncated [T]
     groups        [T]     the group of each trajectory, if there are groups
+    weights       [N]     how much each decision counts in training, if that differs
 """
 
 import io
@@ -66,6 +67,8 @@ def save(demonstrations: Demonstrations, path: str | Path, overwrite: bool = Fal
     }
     if demonstrations.groups is not None:
         arrays["groups"] = demonstrations.groups.astype(np.int64)
+    if trajectories[0].weights is not None:
+        arrays["weights"] = np.concatenate([t.weights for t in trajectories]).astype(np.float32)
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, array in arrays.items():
@@ -100,7 +103,7 @@ def _arrays(archive: zipfile.ZipFile, packed: int) -> dict[str, np.ndarray]:
     """The arrays of a file of `packed` bytes."""
     sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
     plain = "actions" in sizes and not sizes.keys() & {"header", "lengths"}
-    needed, more = (PLAIN, ("episodes", "terminals")) if plain else (MEMBERS, ("groups",))
+    needed, more = (PLAIN, ("episodes", "terminals")) if plain else (MEMBERS, ("groups", "weights"))
     missing = [name for name in needed if name not in sizes]
     if missing:
         raise UserError(f"not a file of demonstrations: the array '{missing[0]}' is missing.")
@@ -191,11 +194,16 @@ def _assemble(arrays: dict[str, np.ndarray]) -> Demonstrations:
     announced = f"{int(lengths.sum())} actions and {int(visits.sum())} observations"
     if len(actions) != lengths.sum() or len(observations) != visits.sum():
         raise UserError(f"lengths announce {announced}, the file holds {len(actions)} and {len(observations)}.")
+    weights = arrays.get("weights")
+    if weights is not None and weights.shape != actions.shape:
+        raise UserError(f"the array 'weights' has shape {weights.shape}; it must have one entry per action.")
+    none = [None] * len(lengths)
     parts = zip(
         np.split(observations, np.cumsum(visits)[:-1]),
         np.split(actions, np.cumsum(lengths)[:-1]),
         (arrays["terminal"] > 0).tolist(),
         (arrays["truncated"] > 0).tolist(),
+        none if weights is None else np.split(weights, np.cumsum(lengths)[:-1]),
         strict=True,
     )
     return Demonstrations(tuple(Trajectory(*part) for part in parts), **said, groups=arrays.get("groups"))
