@@ -110,6 +110,14 @@ def test_in_a_table_predecessors_are_weighed_by_how_often_they_lead_there(visits
     np.testing.assert_allclose(estimated(near, weights, table.decision, 2).share[there, 0], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("columns", [1, 5, 40])
+def test_squared_distances(columns):
+    one, other = (np.random.default_rng(seed).normal(size=(4 + seed, columns)) for seed in range(2))
+    direct = [[((x - y) ** 2).sum() for y in other] for x in one]
+    np.testing.assert_allclose(squares(jnp.asarray(one), jnp.asarray(other)), direct, rtol=1e-5)
+    assert (np.diag(squares(jnp.asarray(one), jnp.asarray(one))) == 0).all()
+
+
 def test_padding_has_no_weight():
     longer = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:2]]), THREE)
     longer = longer._replace(mask=jnp.arange(5) < 3)

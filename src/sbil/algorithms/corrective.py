@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from sbil.algorithms.base import Algorithm, Entry, Metrics, adam, config, cross_entropy, setting
 from sbil.algorithms.bc import BCConfig, policy_loss
+from sbil.algorithms.ckil import squares
 from sbil.algorithms.edm_imagined import Dynamics, Units, prediction_loss, still_dynamics, units_of
 from sbil.dataset import Dataset, Spec, Transitions
 from sbil.errors import UserError
@@ -126,8 +127,7 @@ def steepness(model: Model, states: Float[Array, "batch inputs"]) -> Float[Array
 
 def nearest(shown: Shown, states: Float[Array, "batch inputs"], among: Bool[Array, "batch centres"]) -> Array:
     """Return the distance to the nearest demonstrated state among some; infinity if there is none."""
-    squares = ((states[:, None, :] - shown.state) ** 2).sum(axis=-1)
-    return jnp.sqrt(jnp.where(among & shown.mask, squares, jnp.inf).min(axis=-1))
+    return jnp.sqrt(jnp.where(among & shown.mask, squares(states, shown.state), jnp.inf).min(axis=-1))
 
 
 def back_tracked(model: Model, batch: Transitions, scaling: Scaling, error: Array, refine: int) -> Labels:
