@@ -13,9 +13,10 @@ model's error on a fifth of the triples, from which it does not learn. With `act
 triple and a its action, so l = t. With "every", t is also the next state of a triple that did not end, with every
 action. A label is refused if a demonstrated state with another action is nearer to s^G than t is.
 
-While the model is poor nothing is accepted, and this is BC. It stays BC for an action without a held-out triple, and so
-for fewer than five steps. Ke et al. (2024), "CCIL: Continuity-based Data Augmentation for Corrective Imitation
-Learning", have continuous actions; the form for discrete actions and the test of a label are ours.
+While the model is poor nothing is accepted, and this is BC. An action without a held-out triple, as any in a draw of
+fewer than five steps, has the error of a whole step: no label with a tolerance up to 1. Ke et al. (2024), "CCIL:
+Continuity-based Data Augmentation for Corrective Imitation Learning", have continuous actions; the form for discrete
+actions and the test of a label are ours.
 """
 
 from collections.abc import Callable
