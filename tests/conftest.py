@@ -32,7 +32,10 @@ settings.register_profile("sbil", deadline=None, derandomize=True, database=None
 settings.load_profile("sbil")
 
 # Files that wait much or take long start first, so that no worker of pytest-xdist ends with one of them alone.
-FIRST = ("test_ray.py", "test_kills.py", "test_tutorial.py", "test_commands.py", "test_contract.py")
+FIRST = (
+    *("test_ray.py", "test_kills.py", "test_contract.py", "test_commands.py", "test_choosing.py", "test_tutorial.py"),
+    *("test_table_commands.py", "test_adding.py", "test_python_page.py", "test_fuzz.py", "test_sklearn.py"),
+)
 # Linux allows a process 65,530 memory maps. Every compiled program takes some; a process without any left crashes.
 MANY_MAPS = 20_000
 

@@ -1,12 +1,14 @@
 """docs/python.md: every block runs, in its order, and every public function is on the page."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import sbil
+from sbil.dynamics.model import learn
 from sbil.portfolio import METHODS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text()
@@ -18,7 +20,8 @@ def names(tmp_path_factory):
     found: dict = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("page"))
-        patch.setattr("sbil.portfolio.METHODS", METHODS[:2])  # fewer candidates of auto
+        patch.setattr("sbil.portfolio.METHODS", METHODS[:2])  # fewer candidates of auto, and a model that learns less
+        patch.setattr("sbil.choosing.learn", partial(learn, updates=20))
         for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(compile(block, "docs/python.md", "exec"), found)
         found["written"] = {path.name for path in Path().iterdir()}

@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sbil.cli import main
+from sbil.dynamics.model import learn
 from sbil.portfolio import METHODS
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_data.md"
@@ -44,8 +46,9 @@ def follow(run_python, run_command, change=str):
 
 
 def test_the_page_goes_all_the_way(tmp_path, monkeypatch, capsys):
-    """In this process, with fewer updates, and fewer candidates of auto."""
+    """In this process, with fewer updates, fewer candidates of auto, and a model of the dynamics that learns less."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sbil.choosing.learn", partial(learn, updates=20))
     monkeypatch.setattr("sbil.portfolio.METHODS", METHODS[:2])
 
     def command(words):
