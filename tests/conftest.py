@@ -69,6 +69,13 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.line(f"shared data not found: {absent} tests skipped; set SBIL_SHARED (now {shared.ROOT})")
 
 
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    """The environment of processes that keep compiled programs for each other."""
+    folder = str(tmp_path_factory.mktemp("programs"))
+    return {**os.environ, "JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _few_memory_maps():
     """Forget compiled programs between files when they hold many memory maps."""

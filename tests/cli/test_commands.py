@@ -528,10 +528,10 @@ def test_an_interrupt_at_a_bad_place_leaves_quietly(tmp_path, where):
     assert "continue where they stopped" in done.stderr
 
 
-def test_interrupt_leaves_with_130_and_goes_on(folder):
+def test_interrupt_leaves_with_130_and_goes_on(folder, programs):
     out = folder / "interrupted"
     words = ("quickstart", "--out", str(out), "--runs", "1", "--updates", "600", "--episodes", "2")
-    process = start(*words)
+    process = start(*words, env=programs)
     deadline = time.monotonic() + 200
     while not list(out.glob("cells/*.parquet")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -542,7 +542,7 @@ def test_interrupt_leaves_with_130_and_goes_on(folder):
     assert "Traceback" not in error
     kept = {path.name: path.read_bytes() for path in out.glob("cells/*.parquet")}
     assert 1 <= len(kept) < 6
-    done = finish(*words)
+    done = finish(*words, env=programs)
     assert done.returncode == 0, done.stderr
     assert f"{len(kept)}/6" in done.stderr
     assert "kept from before" in done.stderr
@@ -551,12 +551,12 @@ def test_interrupt_leaves_with_130_and_goes_on(folder):
     assert kept.items() <= now.items()
 
 
-def test_killed_training_resumes_to_the_same_bytes(demos, folder, monkeypatch):
+def test_killed_training_resumes_to_the_same_bytes(demos, folder, programs):
     whole, resumed = folder / "whole", folder / "resumed"
     words = ["train", "edm", "--data", str(demos), "--updates", "2000", "--thin", "20"]
     words += ["--set", "chain_length=2", "buffer_size=64", "hidden=8"]
-    quick = {**os.environ, "SBIL_CHECKPOINT_SECONDS": "0"}
-    assert finish(*words, "--out", str(whole)).returncode == 0
+    quick = {**programs, "SBIL_CHECKPOINT_SECONDS": "0"}
+    assert finish(*words, "--out", str(whole), env=programs).returncode == 0
     process = start(*words, "--out", str(resumed), env=quick)
     deadline = time.monotonic() + 200
     while not list(folder.glob(".resumed.*.checkpoint")) and process.poll() is None and time.monotonic() < deadline:
@@ -565,7 +565,7 @@ def test_killed_training_resumes_to_the_same_bytes(demos, folder, monkeypatch):
     process.communicate()
     assert not resumed.exists()
     assert len(list(folder.glob(".resumed.*.checkpoint"))) == 1
-    done = finish(*words, "--out", str(resumed))
+    done = finish(*words, "--out", str(resumed), env=programs)
     assert done.returncode == 0, done.stderr
     assert "resumed at update" in done.stderr
     for name in ("weights.safetensors", "policy.json", "metrics.csv"):

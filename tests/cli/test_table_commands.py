@@ -241,7 +241,7 @@ def test_what_a_folder_says_of_its_device_is_shown_as_text(table, folder, policy
         ("bc", "--trajectories", "24"),  # all, in another order
         ("bc", "--thin", "3", "--thin-offset", "1", "--standardise", "no"),
         ("bc", "--set", "weight_decay=0/1", "--trajectories", "12", "--held-out", "0.3", "--draw-seed", "4"),
-        ("dsfn", "--set", "warm_updates=5", "feature_updates=5", "value_updates=5", "rounds=1/3"),
+        ("dsfn", "--set", "warm_updates=5", "feature_updates=5", "value_updates=5", "rounds=2", "discount=0.9/0.99"),
         ("majority",),
     ],
 )

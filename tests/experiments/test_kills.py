@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from sbil.experiments.store import read_all
 
@@ -21,13 +20,6 @@ METHODS = ",".join(f"bc+weight_decay={decay}" for decay in range(DECAYS))
 GRID = ("--env", "CartPole-v1", "--algorithms", METHODS, "--sizes", ",".join(map(str, range(1, SIZES + 1))))
 TINY = ("--draws", "6", "--seeds", "1", "--updates", "20", "--episodes", "2")
 CELLS = DECAYS * SIZES  # three share a program, so some kills fall between files of one program
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A cache of compiled programs, so that kills fall into the work and not into compilation."""
-    folder = str(tmp_path_factory.mktemp("cache"))
-    return {**os.environ, "JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 
 def command(out: Path) -> list[str]:
@@ -52,9 +44,10 @@ def content(out: Path) -> dict[str, tuple]:
     }
 
 
-def test_killed_again_and_again(tmp_path, cache):
+def test_killed_again_and_again(tmp_path, programs):
+    """Compiled programs are kept, so that kills fall into the work and not into compilation."""
     undisturbed = tmp_path / "undisturbed"
-    subprocess.run(command(undisturbed), env=cache, check=True, capture_output=True)
+    subprocess.run(command(undisturbed), env=programs, check=True, capture_output=True)
     expected = content(undisturbed)
     assert len(expected) == CELLS
     rng = random.Random(0)
@@ -63,7 +56,7 @@ def test_killed_again_and_again(tmp_path, cache):
         out = tmp_path / f"storm-{finished}"
         while True:
             before = files_of(out)
-            process = subprocess.Popen(command(out), env=cache, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            process = subprocess.Popen(command(out), env=programs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             moment = rng.uniform(1.5, 8)
             if kills % 2 and kills < KILLS:  # every second kill falls into the work, however slow the machine is
                 while process.poll() is None and len(list(out.glob("*.parquet"))) == len(before):
@@ -89,10 +82,12 @@ def test_killed_again_and_again(tmp_path, cache):
     print(f"{kills} kills, {partial} of them in the middle of the work, {finished} grids finished")
 
 
-def test_two_processes_fill_one_folder(tmp_path, cache):
+def test_two_processes_fill_one_folder(tmp_path, programs):
     """Cells may be run twice; each ends in one file."""
     out = tmp_path / "shared"
-    crowd = [subprocess.Popen(command(out), env=cache, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in "ab"]
+    crowd = [
+        subprocess.Popen(command(out), env=programs, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in "ab"
+    ]
     for process in crowd:
         _, error = process.communicate(timeout=300)
         assert process.returncode == 0, error.decode()
