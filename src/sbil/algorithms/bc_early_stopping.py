@@ -32,7 +32,7 @@ class BCEarlyStoppingConfig(BCConfig):
     rounds: int = setting(100, "rounds after which learning ends", low=1)
 
 
-class Split(NamedTuple):
+class RunSplit(NamedTuple):
     """What a run learns from, and what it holds out."""
 
     training: Rows
@@ -47,18 +47,18 @@ class StoppedState(NamedTuple):
     best: Float[Array, ""]
     stopped_at: Int[Array, ""]
     learner: BCState
-    split: Split
+    split: RunSplit
     round: Int[Array, ""]
 
 
-def split(dataset: Dataset, folds: int) -> Split:
+def split(dataset: Dataset, folds: int) -> RunSplit:
     """Hold out the last fold that has any rows, unless it has all of them."""
     dealt = in_folds(dataset, folds)
     rows = dealt.first[-1]
     last = jnp.searchsorted(dealt.first, rows) - 1
     nothing = dealt.first[last] == 0
     training = Rows(dealt.indices, jnp.where(nothing, rows, dealt.first[last]))
-    return Split(training, dealt.judged(last), nothing)
+    return RunSplit(training, dealt.judged(last), nothing)
 
 
 def held_out_loss(network: Network, rows: Rows, dataset: Dataset) -> Float[Array, ""]:
