@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -20,6 +21,7 @@ from sbil.environments.host.lockstep import BLOCK
 from sbil.environments.registered import from_gymnasium
 from sbil.errors import UserError
 from sbil.evaluation import Policies, call, play
+from sbil.mixtures import Blend, adapted
 from sbil.networks import mlp
 from sbil.training import stack
 
@@ -53,6 +55,23 @@ def test_forward_is_the_networks(activation, sizes):
     ours = forward(layers_of(network), activation, observations)
     assert ours.dtype == np.float32
     np.testing.assert_allclose(ours, network(observations), rtol=0, atol=3e-6)
+
+
+def blend(weights=(0.5, 0.3, 0.2)):
+    """Three networks that decide together, over two numbers."""
+    parts = tuple(mlp(jax.random.key(number), (2, 16, 2)) for number in range(3))
+    return Blend(parts, np.array(weights, np.float32))
+
+
+@pytest.mark.parametrize("weights", [(0.5, 0.3, 0.2), (0.0, 1.0, 0.0)])
+def test_forward_of_networks_that_decide_together(weights):
+    together = blend(weights)
+    layers = layers_of(stack(together.parts))
+    observations = np.random.default_rng(0).normal(0, 30, (40, 2)).astype(np.float32)
+    ours = forward(layers, "elu", observations, together.weights)
+    assert ours.dtype == np.float32
+    np.testing.assert_allclose(ours, together(observations), rtol=0, atol=3e-5)
+    np.testing.assert_array_equal(forward(layers, "elu", observations[3:4], together.weights), ours[3:4])
 
 
 @pytest.mark.parametrize("activation", ["elu", "relu", "tanh"])
@@ -120,6 +139,20 @@ def test_sampled_actions_have_the_policys_probabilities():
     assert abs(np.corrcoef(actions[:, :80].ravel(), actions[:, 520:].ravel())[0, 1]) < 0.05
     again = environment.play(policy, np.array([[9]]), greedy=False, record=True)
     np.testing.assert_array_equal(again.episodes[0][0].actions, actions[9])
+
+
+@pytest.mark.parametrize(("temperature", "share"), [(1.0, 0.45), (0.5, 0.45**2 / (0.45**2 + 0.55**2))])
+def test_networks_that_decide_together_play(temperature, share):
+    """(.9, .1) and (.2, .8) have the mean (.55, .45); a temperature acts on the mean."""
+    environment = from_gymnasium(simulators.register("Together-v0", limit=100))
+    parts = constant(np.log(0.9), np.log(0.1)), constant(np.log(0.2), np.log(0.8))
+    policy = Blend(parts, np.full((1, 2), 0.5, np.float32))
+    if temperature != 1:
+        policy = adapted(policy, 2, None, temperature)
+        policy = replace(policy, **{name: getattr(policy, name)[None] for name in ("mean", "scale", "temperature")})
+    played = environment.play(policy, np.arange(80)[None], greedy=False, record=True)
+    actions = np.array([episode.actions for episode in played.episodes[0]])
+    assert actions.mean() == pytest.approx(share, abs=0.02)
 
 
 def test_evaluate_plays_on_the_host():

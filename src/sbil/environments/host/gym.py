@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from sbil.environments.base import Played, Recorded
@@ -9,7 +10,8 @@ from sbil.environments.host import workers
 from sbil.environments.host.lockstep import BLOCK
 from sbil.environments.host.messages import Message
 from sbil.errors import UserError
-from sbil.networks import MLP
+from sbil.mixtures import Adapted, Blend
+from sbil.networks import MLP, Scaling
 
 
 def play(
@@ -19,10 +21,17 @@ def play(
 
     spec: the registration of the environment, as JSON, if gymnasium in a worker does not know its name.
     """
+    policies, episodes = seeds.shape
+    temperatures, weights = np.ones(policies), []
+    if isinstance(networks, Adapted) and isinstance(networks.network, Blend):
+        temperatures, networks = np.asarray(networks.temperature, np.float64), _folded(networks)
+    if isinstance(networks, Blend) and _alike(networks.parts):
+        weights = [np.asarray(networks.weights, np.float32)]
+        networks = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *networks.parts)
     if not isinstance(networks, MLP):
         raise UserError(f"only fully connected networks play in {name}. Got {type(networks).__name__}.")
-    policies, episodes = seeds.shape
     arrays = [np.asarray(leaf, np.float32) for layer in networks.layers for leaf in (layer.weight, layer.bias)]
+    arrays += weights  # an odd number of arrays: networks that decide together
     if any(len(array) != policies for array in arrays):
         raise UserError(f"there are seeds for {policies} policies, and {len(arrays[0])} policies to play {name}.")
     header = {
@@ -36,7 +45,10 @@ def play(
     blocks = [(policy, start) for policy in range(policies) for start in range(0, episodes, BLOCK)]
     answers = workers.deal(
         [
-            Message(header, [np.asarray(seeds[p, start : start + BLOCK], np.int64), *(array[p] for array in arrays)])
+            Message(
+                {**header, "temperature": float(temperatures[p])},
+                [np.asarray(seeds[p, start : start + BLOCK], np.int64), *(array[p] for array in arrays)],
+            )
             for p, start in blocks
         ]
     )
@@ -47,6 +59,19 @@ def play(
         if record:
             recorded[policy] += _episodes(answer)
     return Played(returns, recorded)
+
+
+def _folded(networks: Adapted) -> Blend:
+    """Return the blend of plain observations, if its parts are fully connected."""
+    scaling, blend = Scaling(networks.mean, networks.scale), networks.network
+    parts = (scaling.folded_into(part) if isinstance(part, MLP) else part for part in blend.parts)
+    return Blend(tuple(parts), blend.weights)
+
+
+def _alike(parts: tuple[Any, ...]) -> bool:
+    """Whether networks can be stacked."""
+    shapes = {(jax.tree.structure(part), *(leaf.shape for leaf in jax.tree.leaves(part))) for part in parts}
+    return len(shapes) == 1
 
 
 def _episodes(answer: Message) -> list[Recorded]:

@@ -69,7 +69,15 @@ def _trusting() -> Any:
 
 
 def play(
-    steppers: Sequence[Stepper], layers: Layers, activation: str, seeds: Sequence[int], *, greedy: bool, record: bool
+    steppers: Sequence[Stepper],
+    layers: Layers,
+    activation: str,
+    seeds: Sequence[int],
+    *,
+    greedy: bool,
+    record: bool,
+    weights: np.ndarray | None = None,
+    temperature: float = 1.0,
 ) -> tuple[np.ndarray, list[Recorded]]:
     """(returns float64 [n], what was recorded): episode i is played in steppers[i] from seeds[i].
 
@@ -77,7 +85,7 @@ def play(
     """
     first = [s.environment.reset(seed=int(seed))[0] for s, seed in zip(steppers, seeds, strict=True)]
     observations = np.array(first, np.float32)
-    inputs = len(layers[0][0])
+    inputs = layers[0][0].shape[-2]
     if observations.shape[1:] != (inputs,):
         raise UserError(f"the policy sees {inputs} numbers; the environment shows {observations.shape[1:]}.")
     choose = _greedy if greedy else _Sampled(seeds)
@@ -86,7 +94,7 @@ def play(
     alive, time = np.arange(len(first)), 0
     while len(alive):
         time += 1
-        actions = choose(forward(layers, activation, observations), alive, time)
+        actions = choose(forward(layers, activation, observations, weights) / temperature, alive, time)
         ended = []
         for row, (episode, action) in enumerate(zip(alive.tolist(), actions, strict=True)):
             environment, limit = steppers[episode]

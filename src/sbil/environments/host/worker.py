@@ -58,6 +58,7 @@ _steppers: dict[tuple[str, str | None], list[lockstep.Stepper]] = {}  # kept fro
 def _play(unit: Message) -> Message:
     header = unit.header
     seeds, *arrays = unit.arrays
+    weights = arrays.pop() if len(arrays) % 2 else None
     sys.path[:] = header["path"]
     steppers = _steppers.setdefault((header["name"], header["spec"]), [])
     while len(steppers) < len(seeds):
@@ -67,6 +68,8 @@ def _play(unit: Message) -> Message:
         list(zip(arrays[::2], arrays[1::2], strict=True)),
         header["activation"],
         seeds.tolist(),
+        weights=weights,
+        temperature=header.get("temperature", 1.0),
         greedy=header["greedy"],
         record=header["record"],
     )
