@@ -15,6 +15,7 @@ SHOWN: tuple[Key, ...] = (
     ("LunarLander-v3", "ppo", "greedy", 1, 1),
 )
 MEASURES = {"distance": "imagined distance", "log_loss": "held-out log-loss", "error": "held-out errors"}
+DRAWS = 10  # that are shown: as many as there are colours
 COLOURS = {"BC": "#999999", "by log-loss": "#d55e00", "by errors": "#e69f00", "auto": "#0072b2"}
 
 
@@ -40,10 +41,10 @@ def measures(cells: dict[Key, pl.DataFrame]) -> Figure:
 
 def _scatter(axis: Axes, runs: pl.DataFrame, measure: str) -> None:
     """One point per policy, one colour per draw; a ring around the policy that the measure chooses in a draw."""
-    for place, draw in enumerate(runs.partition_by("draw", maintain_order=True)):
+    for place, draw in enumerate(runs.partition_by("draw", maintain_order=True)[:DRAWS]):
         rows = draw.filter(pl.col(measure).is_finite()).sort(measure)
-        axis.scatter(rows[measure], rows["score"], s=12, color=f"C{place % 10}", alpha=0.6, lw=0)
-        axis.scatter(rows[measure][:1], rows["score"][:1], s=60, facecolors="none", edgecolors=f"C{place % 10}", lw=1.5)
+        axis.scatter(rows[measure], rows["score"], s=12, color=f"C{place}", alpha=0.6, lw=0)
+        axis.scatter(rows[measure][:1], rows["score"][:1], s=60, facecolors="none", edgecolors=f"C{place}", lw=1.5)
     axis.grid(alpha=0.3)
 
 

@@ -2,11 +2,15 @@
 
 from sbil.algorithms import ALGORITHMS
 
+_REGULARISED = tuple(name for name in ALGORITHMS["bc_regularised"].presets if name != "default")
 # The order of tables: one line per family.
 ORDER = (
     *("bc", "bc:decay", "bc+weight_decay=0/0.1/0.3/1/3/10"),
+    *("bc_early_stopping", "bc_ensemble", "bc_ensemble:ten"),
+    *(f"bc_regularised:{control}" for control in _REGULARISED),
     *("rcal", "rcal+coefficient=1", "rcal+coefficient=0/0.01/0.1/1", "rcal:iq_learn"),
     *("iq_learn", "iq_learn:released", "iq_learn:plain", "avril", "avril:released"),
+    *("ckil", "ckil:all", "corrective", "corrective:every"),
     *("dsfn", "tril"),
     *("value_dice", "value_dice:long", "value_dice+actor_learning_rate=1e-4", "value_dice+actor_learning_rate=1e-3"),
     *("value_dice+actor_learning_rate=1e-4+gradient_penalty=1", "value_dice+straight_through=true"),
