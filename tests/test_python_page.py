@@ -9,7 +9,7 @@ import pytest
 
 import sbil
 from sbil.dynamics.model import learn
-from sbil.portfolio import METHODS
+from sbil.portfolio import METHODS, TABLES
 
 PAGE = (Path(__file__).parents[1] / "docs" / "python.md").read_text()
 
@@ -21,6 +21,7 @@ def names(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("page"))
         patch.setattr("sbil.portfolio.METHODS", METHODS[:2])  # fewer candidates of auto, and a model that learns less
+        patch.setattr("sbil.portfolio.TABLES", TABLES[:2])
         patch.setattr("sbil.choosing.learn", partial(learn, updates=20))
         for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
             exec(compile(block, "docs/python.md", "exec"), found)

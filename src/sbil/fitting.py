@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sbil import algorithms, devices
+from sbil import algorithms, blending, devices
 from sbil.checkpoint import Checkpoint
 from sbil.choosing import Choice, Draw, Progress, Watch, choose, in_words
 from sbil.dataset import Dataset, Spec, Standardisation, make_dataset, spec_of, standardisation_of
@@ -17,7 +17,7 @@ from sbil.keys import named
 from sbil.padding import full
 from sbil.policy import Policy
 from sbil.policy.training_states import training_energies, training_guard
-from sbil.portfolio import AUTO, classifiers, usable
+from sbil.portfolio import AUTO, of_tables, usable
 from sbil.recipe import Recipe
 from sbil.selection import Candidate, Criterion
 from sbil.training import Report, Trained, pick, train_many
@@ -88,7 +88,7 @@ def fit(
     settings: changes to the preset. A list means a choice, weight_decay=[0, 0.1, 1]; `criterion` decides.
     criterion: what decides among several candidates: "log_loss" or "error" in cross-validation by trajectory,
         "imagined" (what the policies do in a model of the dynamics), or "auto" (imagined if that model can be trusted,
-        else log_loss). Default: "log_loss"; of the algorithm "auto": "auto".
+        else log_loss). Default: "log_loss"; of the algorithm "auto": "auto", which on tables is a blend of methods.
     """
     recipe = Recipe(algorithm, preset, config, settings, criterion, updates, seed, thin, thin_offset, standardise)
     return follow(recipe, demonstrations_of(data, columns), pad=pad)[0]
@@ -162,7 +162,8 @@ def _trained(
     Returns the choice, its training, and how many runs were in the program of that training.
     """
     key, spec = named("fit", recipe.seed), spec_of(demonstrations)
-    choice = _chosen(recipe, spec, dataset, key, demonstrations, progress, checkpoint)
+    draw = Draw.of(demonstrations, spec, dataset, key)
+    choice = _chosen(recipe, draw, demonstrations.schema is not None, progress, checkpoint)
     trained, together = choice.trained, choice.together
     # The winner of the portfolio is kept as it was judged. Settings are chosen, then trained with like any others.
     if trained is None or recipe.algorithm != AUTO:
@@ -207,27 +208,26 @@ def _provenance(
         },
         "sbil": __version__,
         "device": devices.describe(together),
-        **({"selection": {**choice.record, "words": in_words(choice.record), "asked": asked}} if choice.record else {}),
+        **({"selection": {**choice.record, "words": _words(choice.record), "asked": asked}} if choice.record else {}),
     }
 
 
-def _chosen(
-    recipe: Recipe,
-    spec: Spec,
-    dataset: Dataset,
-    key: Any,
-    demonstrations: Demonstrations,
-    progress: Progress,
-    checkpoint: Checkpoint | None,
-) -> Choice:
-    """The candidate to keep; a single one is taken as it is."""
+def _words(record: Mapping[str, Any]) -> str:
+    """Say what was chosen, and why."""
+    return blending.in_words(record) if record["criterion"] == blending.BLEND else in_words(record)
+
+
+def _chosen(recipe: Recipe, draw: Draw, table: bool, progress: Progress, checkpoint: Checkpoint | None) -> Choice:
+    """The candidate to keep; a single one is taken as it is. Of a table, `auto` blends several methods."""
     auto = recipe.algorithm == AUTO
-    candidates = usable(recipe.candidates, dataset) if auto else recipe.candidates
-    others = usable(classifiers(), dataset) if auto and demonstrations.schema else []
+    candidates = usable(recipe.candidates, draw.dataset) if auto else recipe.candidates
+    others = usable(of_tables(recipe.updates), draw.dataset) if auto and table else []
+    if others and recipe.criterion == "auto":
+        return blending.blend(draw, others, progress, checkpoint)
+    others = [other for other in others if other.name not in [candidate.name for candidate in candidates]]
     if len([*candidates, *others]) == 1:
         return Choice(candidates[0], {})
     assert recipe.criterion is not None
-    draw = Draw.of(demonstrations, spec, dataset, key)
     return choose(draw, candidates, recipe.criterion, progress, checkpoint, others)
 
 

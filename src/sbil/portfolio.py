@@ -25,6 +25,11 @@ METHODS: tuple[tuple[str, str, dict[str, Any]], ...] = (  # algorithm, preset, s
     *(("edm_imagined", "rollouts", {"weight_decay": decay} if decay else {}) for decay in (0.0, 0.1, 1.0)),
 )
 CLASSIFIERS = ("logistic", "trees")  # of tables; they compete only where held-out decisions choose
+TABLES: tuple[tuple[str, str, dict[str, Any]], ...] = (  # what is blended on tables
+    *((name, "default", {}) for name in (*CLASSIFIERS, "table_network")),
+    ("bc", "default", {"weight_decay": 1.0}),
+    ("edm", "released", {}),
+)
 
 
 def require_known(algorithm: object) -> None:
@@ -40,18 +45,35 @@ def chooses_itself(given: str) -> UserError:
 
 def portfolio(networks: int = NETWORKS, updates: int | None = None) -> list[Candidate]:
     """Return every method with each of its initialisations. updates: the same for all (default: of their presets)."""
-    found = []
-    for algorithm, preset, settings in METHODS:
-        config = algorithms.plain(algorithms.configure(algorithm, preset, settings))
-        made = algorithms.updates_for(algorithm, preset, [config], updates)
-        name = _name(algorithm, preset, settings)
-        found += [Candidate(algorithm, config, made, name, number) for number in range(networks)]
-    return found
+    made = [_candidate(*method, updates) for method in METHODS]
+    return [one._replace(network=number) for one in made for number in range(networks)]
 
 
-def classifiers() -> list[Candidate]:
-    """Return the classifiers that compete on tables, with their default settings."""
-    return [Candidate(name, algorithms.configure(name), 1, name) for name in CLASSIFIERS]
+def of_tables(updates: int | None = None) -> list[Candidate]:
+    """Return the methods that are blended on tables. updates: of those that learn by as many as they are given."""
+    return [_candidate(*method, _granted(method[0], updates)) for method in TABLES]
+
+
+def left_out() -> str:
+    """Say which methods of tables are left out because a package is not installed, or nothing."""
+    missing = [name for name, _, _ in TABLES if not algorithms.installed(name)]
+    if not missing:
+        return ""
+    extras = ",".join(dict.fromkeys(algorithms.get(name).extra for name in missing))
+    return f"{' and '.join(missing)} left out: not installed (pip install 'sbil[{extras}]')"
+
+
+def _granted(algorithm: str, updates: int | None) -> int | None:
+    """Return how many updates a method of tables makes if others make `updates`; None: its own number."""
+    entry = algorithms.get(algorithm)
+    own = entry.budget("default")
+    return None if updates is None else min(updates, own) if entry.rounds or own == 1 else updates
+
+
+def _candidate(algorithm: str, preset: str, settings: Mapping[str, Any], updates: int | None) -> Candidate:
+    config = algorithms.plain(algorithms.configure(algorithm, preset, settings))
+    made = algorithms.updates_for(algorithm, preset, [config], updates)
+    return Candidate(algorithm, config, made, _name(algorithm, preset, settings))
 
 
 def classifiers_beside(demonstrations: Demonstrations) -> list[str]:

@@ -99,6 +99,35 @@ def select(
     return Selection(tuple(candidates), losses, errors, chosen)
 
 
+def held_out_chances(
+    spec: Spec,
+    candidates: Sequence[Candidate],
+    dataset: Dataset,
+    keys: PRNGKeyArray,
+    *,
+    groups: np.ndarray | None = None,
+    watch: Tell | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> np.ndarray:
+    """Return the probability of the action taken, [candidates, decisions of the only run], while it was held out.
+
+    NaN where training diverged. Without anything to hold out there are no decisions.
+    """
+    names = dict.fromkeys(candidate.algorithm for candidate in candidates)
+    parts = [part for part in folds_of(dataset, FOLDS, groups) if all(_usable(name, dataset, part) for name in names)]
+    jobs = [Job(0, number, part) for number in range(len(candidates)) for part in parts]
+    found = np.zeros((len(candidates), len(dataset.pool.row)), np.float32)
+    for program, trained in trainings(spec, candidates, dataset, keys, jobs, watch, checkpoint):
+        held_out = [job.fold.held_out for job in program if job.fold]
+        rows = padded(held_out, dataset.labelled.indices.shape[1])
+        chances = np.array(_held_out_chances(trained.states.network, rows, dataset.pool))
+        chances[trained.diverged] = np.nan
+        for job, steps, own in zip(program, held_out, chances, strict=True):
+            found[job.candidate, steps] = own[: len(steps)]
+    judged = np.concatenate([part.held_out for part in parts]) if parts else np.zeros(0, int)
+    return found[:, np.sort(judged)]
+
+
 def trainings(
     spec: Spec,
     candidates: Sequence[Candidate],
@@ -227,6 +256,16 @@ def _further(key: PRNGKeyArray, network: Array) -> PRNGKeyArray:
 def _held_out_scores(networks: Any, rows: Rows, pool: Pool) -> Array:
     """[runs, 2], the sums of -log pi(a|s) and of errors over the rows of each run."""
     return jnp.stack(jax.vmap(lambda network, rows: held_out_sums(network, rows, pool))(networks, rows), axis=1)
+
+
+@jax.jit
+def _held_out_chances(networks: Any, rows: Rows, pool: Pool) -> Array:
+    """[runs, rows], the probability of the action taken at the rows of each run."""
+
+    def of(network: Any, rows: Rows) -> Array:
+        return jnp.exp(-cross_entropy(network(pool.before(rows.indices)), pool.action[rows.indices]))
+
+    return jax.vmap(of)(networks, rows)
 
 
 def held_out_sums(network: Any, rows: Rows, pool: Pool) -> tuple[Array, Array]:

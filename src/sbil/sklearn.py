@@ -10,14 +10,14 @@ Every row of X is an episode of its own: what was observed at one decision, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from sbil import algorithms
-from sbil.demonstrations import Demonstrations, Trajectory
+from sbil.demonstrations import Column, Demonstrations, Schema, Trajectory
 from sbil.errors import UserError
 from sbil.fitting import fit
 from sbil.padding import filled
@@ -55,7 +55,7 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         self.policy_: Policy = fit(
             self.algorithm,
-            demonstrations,
+            self._described(demonstrations),
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             updates=self.updates,
             standardise=self.standardise,
@@ -95,19 +95,27 @@ class _PolicyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What else the policy is trained with."""
         return {}
 
+    def _described(self, demonstrations: Demonstrations) -> Demonstrations:
+        """The decisions as `fit` gets them."""
+        return demonstrations
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class AutoClassifier(_PolicyClassifier):
-    """Several algorithms with several settings; the one with the smallest held-out log-loss is kept.
+    """The blend of logistic regression, trees and networks that predicts held-out decisions best.
 
-    Rows do not follow one another, so cross-validation chooses, and no model of the dynamics. The choice is in
-    `policy_.provenance["selection"]`; `sbil algorithms auto` lists the candidates.
+    The weights are in `policy_.provenance["selection"]`; `sbil algorithms auto` lists the methods.
 
     updates: steps of the optimiser; None: as many as the preset asks for.
     standardise: bring every column to mean 0 and standard deviation 1 of the training rows.
     """
 
     algorithm: ClassVar = "auto"
+
+    def _described(self, demonstrations: Demonstrations) -> Demonstrations:
+        """The decisions as those of a table."""
+        columns = tuple(map(Column, demonstrations.observation_names))
+        return replace(demonstrations, schema=Schema("decision", columns, demonstrations.action_names))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

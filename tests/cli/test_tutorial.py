@@ -11,7 +11,7 @@ import pytest
 
 from sbil.cli import main
 from sbil.dynamics.model import learn
-from sbil.portfolio import METHODS
+from sbil.portfolio import METHODS, TABLES
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_data.md"
 BLOCKS = re.findall(r"```(sh|python)\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -50,6 +50,7 @@ def test_the_page_goes_all_the_way(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sbil.choosing.learn", partial(learn, updates=20))
     monkeypatch.setattr("sbil.portfolio.METHODS", METHODS[:2])
+    monkeypatch.setattr("sbil.portfolio.TABLES", TABLES[:2])
 
     def command(words):
         capsys.readouterr()

@@ -11,6 +11,7 @@ from sbil import devices, files
 from sbil.algorithms import settings_of
 from sbil.api.methods import decided_by_methods
 from sbil.api.splitting import Parts, Split, names_of_episodes
+from sbil.blending import BLEND
 from sbil.checkpoint import Checkpoint
 from sbil.choosing import Watch
 from sbil.demonstrations import Demonstrations
@@ -228,16 +229,20 @@ def with_facts(policy: Policy, parts: Parts, everything: Demonstrations, split: 
 
 
 def with_warning(policy: Policy, training: Demonstrations) -> Policy:
-    """The policy, which records a warning if imagined rollouts chose it and it leaves the recorded states all the same.
+    """The policy of `auto`, which records a warning if it leaves the recorded states in a model of the dynamics.
 
-    Other policies are not looked at: learning a model would take longer than many a training.
+    The policy of a table was chosen without this model, so its imagined distance is recorded too. Other policies are
+    not looked at: learning a model would take longer than many a training.
     """
     selection = policy.provenance.get("selection", {})
-    if selection.get("criterion") != "imagined":
+    if selection.get("criterion") not in ("imagined", BLEND):
         return policy
     found = imagined_or_why(policy, training)
-    warning = "" if isinstance(found, str) else found.warning
-    told = {**selection, "warning": warning} if warning else selection
+    if isinstance(found, str):
+        return policy
+    told = {**selection, "warning": found.warning} if found.warning else selection
+    if selection["criterion"] == BLEND:
+        told = {**told, "imagined": {"horizon": found.horizon, "distance": round(found.near.value, 6)}}
     return replace(policy, provenance={**policy.provenance, "selection": told})
 
 

@@ -23,8 +23,10 @@ auto: trains {networks} networks with each of these methods, and keeps one polic
   {methods}
 Each policy acts in a model of the dynamics that is learned from the same demonstrations. The policy that
 stays nearest to the demonstrated states is kept. Without a model that can be trusted, held-out log-loss in
-cross-validation chooses among the settings of bc and, for tables, {classifiers}. What it chooses is trained on
-everything."""
+cross-validation chooses among the settings of bc. What it chooses is trained on everything.
+
+Of a table, auto blends these methods, by how well they predict held-out decisions:
+  {tables}"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +51,7 @@ def run(command: Command) -> None:
         print(json.dumps(found))
     elif command.name == AUTO:
         auto = found[AUTO]
-        lists = {"methods": "\n  ".join(auto["methods"]), "classifiers": " and ".join(auto["classifiers"])}
+        lists = {name: "\n  ".join(auto[name]) for name in ("methods", "tables")}
         print(PORTFOLIO.format(networks=auto["networks"], **lists))
     elif command.name:
         show(command.name, found[command.name])
@@ -63,10 +65,11 @@ def run(command: Command) -> None:
 
 def auto_as_json() -> dict[str, Any]:
     """What `auto` trains, as plain values."""
-    from sbil.portfolio import CLASSIFIERS, NETWORKS, portfolio
+    from sbil.portfolio import CLASSIFIERS, NETWORKS, of_tables, portfolio
 
-    methods = dict.fromkeys(candidate.name for candidate in portfolio())
-    return {"needs": "pairs", "methods": list(methods), "networks": NETWORKS, "classifiers": list(CLASSIFIERS)}
+    methods, tables = (dict.fromkeys(one.name for one in made) for made in (portfolio(), of_tables()))
+    found = {"methods": list(methods), "networks": NETWORKS, "tables": list(tables)}
+    return {"needs": "pairs", **found, "classifiers": list(CLASSIFIERS)}
 
 
 def as_json(entry: "Entry") -> dict[str, Any]:

@@ -142,7 +142,14 @@ def show_data(report: "TrainingReport") -> None:
 
 def show_choice(report: "TrainingReport") -> None:
     """Say which of several candidates was chosen, and why."""
+    from sbil.text import counted
+
     if report.selection:
         print(report.selection["words"])
+        if found := report.selection.get("imagined"):
+            steps = counted(found["horizon"], "step")
+            print(
+                f"in a model of the dynamics: {found['distance']:.3f} standard deviations from recorded states, {steps}"
+            )
         if warning := report.selection.get("warning"):
             print(f"warning: {warning}")
