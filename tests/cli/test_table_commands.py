@@ -712,6 +712,26 @@ def test_decisions_that_count_more(table, folder, capsys):
     assert not (folder / "never").exists()
 
 
+def test_numbers_are_cut_into_ranges(table, folder, capsys):
+    words = ("train", "bc", "--data", table, *ROLES, "--observations", "pulse", "--updates", "10", "--out")
+    run(*words, folder / "cut", "--bins", "pulse=3")
+    policy = Policy.load(folder / "cut")
+    assert len(policy.observation_names) == 3
+    assert policy.observation_names[0].startswith("pulse below ")
+    assert f"| {policy.observation_names[0]} | range | - | - |" in (folder / "cut" / "README.md").read_text()
+    assert answered(capsys, "verify", folder / "cut", "--data", table)["same"]
+    run("predict", folder / "cut", "--data", table, "--out", folder / "cut.csv")
+    names = list(policy.observation_names)
+    assert answered(capsys, "export", folder / "cut", "--onnx", folder / "cut.onnx")["observation"] == names
+    for wrong in ("pulse", "pulse=", "=3", "pulse=x", "pulse=-1"):
+        line = refusal(capsys, *words, folder / "never", "--bins", wrong)
+        assert f"--bins takes COLUMN=COUNT, as in --bins age=5. Got '{wrong}'" in line
+    assert "bins of 'pulse' must be a whole number from 2" in refusal(
+        capsys, *words, folder / "never", "--bins", "pulse=1"
+    )
+    assert "no column 'puls'" in refusal(capsys, *words, folder / "never", "--bins", "puls=3")
+
+
 def test_what_was_not_seen_in_training(table, folder, capsys):
     words = ("train", "bc", "--data", table, *ROLES, "--one-hot", "sex", "--observations", "pulse", "--updates", "10")
     run(*words, "--unseen", "other", "--out", folder / "open")

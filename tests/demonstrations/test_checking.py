@@ -47,6 +47,7 @@ def test_a_table_without_faults(tmp_path):
             "action": "treatment",
             "terminal": "done",
             "truncated": None,
+            "weights": None,
             "group": None,
         }
     }

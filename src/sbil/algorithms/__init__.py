@@ -134,13 +134,8 @@ def require(name: str, dataset: Dataset) -> None:
     needs = entry.needs
     if not installed(name):
         raise UserError(f"{name} needs {entry.extra}; install it with: pip install 'sbil[{entry.extra}]'")
+    _must_weigh(name, dataset)
     pool, rows = dataset.pool, dataset.labelled
-    if pool.weight is not None and not entry.weighs:
-        able = ", ".join(other for other, entry in ALGORITHMS.items() if entry.weighs)
-        raise UserError(
-            f"{name} lets all decisions count the same; leave out weights and balance (--weights, --balance), or use "
-            f"one that can weigh them ({able})."
-        )
     mask = np.arange(rows.indices.shape[-1]) < np.asarray(rows.size)[..., None]
     steps = np.asarray(rows.indices)
     others = ", ".join(other for other, entry in ALGORITHMS.items() if entry.needs == "pairs")
@@ -170,6 +165,16 @@ def require(name: str, dataset: Dataset) -> None:
         raise UserError(
             f"{name} needs quadruples: after not one of the steps to learn from is the very next step to be learned "
             f"from too; give whole episodes and leave out thinning, or use one that needs pairs ({others})."
+        )
+
+
+def _must_weigh(name: str, dataset: Dataset) -> None:
+    """Refuse decisions of different weight if the algorithm lets all count the same."""
+    if dataset.pool.weight is not None and not get(name).weighs:
+        able = ", ".join(other for other, entry in ALGORITHMS.items() if entry.weighs)
+        raise UserError(
+            f"{name} lets all decisions count the same; leave out weights and balance (--weights, --balance), or use "
+            f"one that can weigh them ({able})."
         )
 
 

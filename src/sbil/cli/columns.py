@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from sbil.errors import UserError
+
 SHOWN = 30  # names in a line
 
 
@@ -34,6 +36,8 @@ class ColumnOptions:
     """Columns of text or codes that become one number each."""
     one_hot: tuple[str, ...] = ()
     """Columns of text or codes that become 0 or 1 per value."""
+    bins: tuple[str, ...] = ()
+    """Columns of numbers to cut into ranges, as in age=5: each of five ranges becomes 0 or 1."""
     drop: tuple[str, ...] = ()
     """Columns that are never observed, for example identifiers and what became known after the decision."""
     missing: Literal["refuse", "mean", "last", "drop", "indicator"] | None = None
@@ -61,7 +65,16 @@ class ColumnOptions:
 
     def columns(self) -> dict[str, Any]:
         """What the person said, as keywords of `sbil.read`."""
-        return {name: value for name in COLUMNS if (value := getattr(self, name))}
+        given = {name: value for name in COLUMNS if (value := getattr(self, name))}
+        return {**given, "bins": dict(map(_bins, self.bins))} if self.bins else given
+
+
+def _bins(word: str) -> tuple[str, int]:
+    """The column and the count in age=5."""
+    name, _, count = word.rpartition("=")
+    if not (name and count.isdecimal()):
+        raise UserError(f"--bins takes COLUMN=COUNT, as in --bins age=5. Got '{word}'.")
+    return name, int(count)
 
 
 COLUMNS = tuple(field.name for field in fields(ColumnOptions))

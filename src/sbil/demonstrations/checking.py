@@ -136,16 +136,21 @@ def _options(found: Check, roles: Roles, schema: list[str]) -> list[str]:
     wanted["observations"] = [*roles.observations] or known.get("observations", [])
     wanted["categories"] = [column.name for column in found.having("category")]
     wanted["one-hot"] = [column.name for column in found.having("one-hot")]
-    gaps = any(column.missing for column in found.having("observation"))
     wanted["drop"] = [*roles.drop]
-    wanted["missing"] = ["mean" if gaps and roles.rule == "refuse" else roles.rule]
+    wanted["missing"] = [_rule(found, roles)]
     wanted["dates"], wanted["unseen"] = [roles.dates], [roles.unseen]
-    words = [*schema, *_rows_before(roles, roles.schema if schema else None)]
-    words += ["--balance"] * bool(roles.balance)
+    words = [*schema, *_rows_before(roles, roles.schema if schema else None), *["--balance"] * bool(roles.balance)]
+    wanted["bins"] = [f"{name}={count}" for name, count in roles.bins.items()]
     for option, names in wanted.items():
         if any(names) and names != implied.get(option):
             words += [f"--{option}", *map(str, names)]
     return words
+
+
+def _rule(found: Check, roles: Roles) -> str:
+    """What to do where a value is missing; gaps that reading would refuse are filled with the mean."""
+    gaps = any(column.missing for column in found.having("observation"))
+    return "mean" if gaps and roles.rule == "refuse" else roles.rule
 
 
 def _rows_before(roles: Roles, said: Schema | None) -> list[str]:

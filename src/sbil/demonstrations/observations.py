@@ -40,6 +40,7 @@ def observations(read: Gathered, order: Order, schema: Schema, folder: Path) -> 
         _add_since(out, read, order, schema)
     if filled:
         _fill(out, read, order, schema)
+    _cut(out, schema)
     if schema.names_of_history:
         _add_history(out, read, order, schema)
     out.flush()
@@ -55,17 +56,26 @@ def _write_row(out: np.ndarray, read: Gathered, order: Order, schema: Schema) ->
         part = slice(start, min(start + BLOCK, length))
         numbers, at = kept[part if order.chosen is None else order.chosen[part]], 0
         for column in schema.columns:
+            end = at + len(column.names)
             if column.kind == "number":
-                block = _number(column, numbers[:, place[column.name]])
+                out[part, at] = numbers[:, place[column.name]]
+                if column.indicator:
+                    out[part, end - len(column.added)] = np.isnan(out[part, at])
             else:
                 block = _name(column, codes[column.name][part])
-            out[part, at : at + block.shape[1]] = block
-            at += len(column.names)
+                out[part, at : at + block.shape[1]] = block
+            at = end
 
 
-def _number(column: Column, numbers: np.ndarray) -> np.ndarray:
-    """[n, 1 or 2] the numbers of a column, and whether each is missing if the column has an indicator."""
-    return np.stack([numbers, np.isnan(numbers)], axis=1) if column.indicator else numbers[:, None]
+def _cut(out: np.ndarray, schema: Schema) -> None:
+    """Replace numbers by 0 and 1 per range, once no number is missing."""
+    at = 0
+    for column in schema.columns:
+        if column.edges:
+            place = np.searchsorted(np.array(column.edges, np.float32), out[:, at], side="right")
+            for number in range(len(column.edges) + 1):
+                out[:, at + number] = place == number
+        at += len(column.names)
 
 
 def _name(column: Column, places: np.ndarray) -> np.ndarray:

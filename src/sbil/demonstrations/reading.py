@@ -61,6 +61,8 @@ def read(source: Any, **columns: Unpack[Columns]) -> Demonstrations:
         has the number after the last one, or of one_hot no 1; an unseen action is the action "other", which every
         schema has that was made with this rule.
     units: of observed columns, to show with their names.
+    bins: into how many ranges a number is cut, by column: {"age": 5}. The ranges hold about as many rows each. Each
+        range becomes 0 or 1.
     missing: refuse (default), mean (fill with the mean of the column), last (fill with the last value of the episode,
         or with the mean where there is none), indicator (fill with the mean, and let one more number per column with
         missing values say where one is missing), or drop (leave out the row). The schema keeps the means in any case,

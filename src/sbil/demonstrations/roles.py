@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from sbil.demonstrations.schema import FILLING, ROLES, Column, Dates, Kind, Missing, Schema, Unseen
+from sbil.demonstrations.schema import FILLING, MOST_BINS, ROLES, Column, Dates, Kind, Missing, Schema, Unseen
 from sbil.errors import UserError, flag, unknown, whole
 
 END = "the end of an episode"
@@ -34,6 +34,7 @@ class Columns(TypedDict, total=False):
     drop: Sequence[str]
     unseen: Unseen | None
     units: Mapping[str, str] | None
+    bins: Mapping[str, int] | None
     missing: Missing | None
     schema: Schema | Mapping[str, Any] | str | Path | None
     dates: Dates | None
@@ -66,6 +67,7 @@ class Roles:
     previous_action: bool | None = None  # None: what the schema says, or no
     history: int | None = None  # None: what the schema says, or 0
     drop: tuple[str, ...] = ()
+    bins: Mapping[str, int] = field(default_factory=dict)
     weights: str | None = None
     balance: bool | None = None  # None: what the schema says, or no
     unseen: Unseen | None = None  # None: the rule of the schema, or refuse
@@ -89,7 +91,7 @@ class Roles:
                 given[name] = flag(name, given[name])
         if given.get("history") is not None:
             given["history"] = whole("history", given["history"])
-        given["units"] = dict(columns.get("units") or {})
+        given["units"], given["bins"] = dict(columns.get("units") or {}), _counts(columns.get("bins"))
         given["schema"] = Schema.of(columns["schema"]) if columns.get("schema") else None
         return cls(**{**given, **{option: _episodes(option, columns.get(option)) for option in ("exclude", "only")}})
 
@@ -116,6 +118,18 @@ class Roles:
         return self.missing or (self.schema.missing if self.schema else "refuse")
 
     @property
+    def rules(self) -> dict[str, Any]:
+        """What is said about the whole table, as entries of the schema."""
+        known = self.schema or Schema("", ())
+        return {
+            "missing": self.rule,
+            "dates": self.dates or known.dates,
+            "drop": self.dropped,
+            "balance": known.balance if self.balance is None else self.balance,
+            "unseen": self.unseen or known.unseen,
+        }
+
+    @property
     def before(self) -> dict[str, Any]:
         """What a row observes of the rows before it, as entries of the schema."""
         given = {name: getattr(self, name) for name in ("previous_action", "history", "since_last")}
@@ -136,17 +150,7 @@ class Roles:
                 require(name, names, "drop")
         columns = self._columns(names, numeric, {*filter(None, roles.values()), *self.dropped})
         actions = self.schema.actions if self.schema else ()
-        dates = self.dates or (self.schema.dates if self.schema else None)
-        told: dict[str, Any] = {
-            "columns": columns,
-            "actions": actions,
-            "missing": self.rule,
-            "dates": dates,
-            "drop": self.dropped,
-        }
-        told["balance"] = bool(self.schema and self.schema.balance) if self.balance is None else self.balance
-        told["unseen"] = self.unseen or (self.schema.unseen if self.schema else "refuse")
-        made = Schema(**told, **roles)  # type: ignore[arg-type]
+        made = Schema(columns=columns, actions=actions, **self.rules, **roles)  # type: ignore[arg-type]
         return _with_gaps(replace(made, **self.before))
 
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
@@ -157,8 +161,11 @@ class Roles:
         else:
             free = _free(names, numeric, taken)
             chosen = [name for name in names if name in kinds or name in free]
-        for name in (*chosen, *kinds, *self.units):
+        for name in (*chosen, *kinds, *self.units, *self.bins):
             require(name, names, "observation")
+        for name in self.bins:
+            if name not in chosen:
+                raise UserError(f"column '{name}' is not observed, so it cannot be cut into ranges; leave out bins.")
         if not chosen:
             raise UserError(f"no column of numbers is left to observe; there are {listed(names)}.")
         return tuple(self._column(known.get(name, Column(name)), kinds.get(name)) for name in chosen)
@@ -171,7 +178,23 @@ class Roles:
 
     def _column(self, column: Column, kind: Kind | None) -> Column:
         changed = replace(column, unit=self.units.get(column.name, column.unit))
-        return replace(changed, kind=kind, fill=None) if kind else changed
+        changed = replace(changed, kind=kind, fill=None) if kind else changed
+        if column.name not in self.bins:
+            return changed
+        if changed.kind != "number":
+            raise UserError(f"column '{column.name}' is a category and cannot be cut into ranges; leave out bins.")
+        return replace(changed, bins=self.bins[column.name], edges=None)
+
+
+def _counts(bins: Any) -> dict[str, int]:
+    """Check into how many ranges each column is to be cut."""
+    if not isinstance(bins, Mapping | None):
+        raise UserError(f'bins must be a dict, such as {{"age": 5}}. Got {bins!r}.')
+    found = {name: whole(f"bins of '{name}'", count, 2) for name, count in (bins or {}).items()}
+    for name, count in found.items():
+        if count > MOST_BINS:
+            raise UserError(f"bins of '{name}' must be a whole number from 2 to {MOST_BINS}. Got {count}.")
+    return found
 
 
 def _with_gaps(schema: Schema) -> Schema:

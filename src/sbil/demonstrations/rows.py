@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sbil.demonstrations import history, rules, values
+from sbil.demonstrations import history, ranges, rules, values
 from sbil.demonstrations.columns import Gathered, numeric_columns
 from sbil.demonstrations.observations import actions_of, newly_missing, observations
 from sbil.demonstrations.order import Order, ordered
@@ -143,7 +143,8 @@ def learned(read: Gathered, schema: Schema) -> Schema:
     def completed(column: Column) -> Column:
         if column.kind != "number":
             return replace(column, levels=column.levels or tuple(read.levels[column.name].in_order))
-        return column if column.fill is not None else replace(column, fill=float(read.means[places[column.name]]))
+        column = column if column.fill is not None else replace(column, fill=float(read.means[places[column.name]]))
+        return _with_edges(column, read.numbers.all()[:, places[column.name]])
 
     actions = schema.actions or tuple(read.levels[schema.action].in_order)
     if (
@@ -154,6 +155,13 @@ def learned(read: Gathered, schema: Schema) -> Schema:
         actions = (*actions, OTHER)
     schema = with_added(schema, read)
     return replace(schema, actions=actions, columns=tuple(map(completed, schema.columns)))
+
+
+def _with_edges(column: Column, numbers: np.ndarray) -> Column:
+    """The column with the edges of its ranges, if it is to be cut and nobody said where; equal numbers have none."""
+    if column.bins is None or column.edges is not None:
+        return column
+    return replace(column, edges=ranges.cuts(numbers, column.bins))
 
 
 def with_added(schema: Schema, read: Gathered) -> Schema:

@@ -8,7 +8,7 @@ them. It turns later tables into the same numbers in the same order. It is writt
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -22,6 +22,7 @@ Unseen = Literal["refuse", "other"]
 OTHER = "other"  # the action that stands for actions that were not seen in training
 ROLES = ("episode", "time", "action", "terminal", "truncated", "weights", "group")  # each is one column
 ENDS = ("terminal", "truncated")
+MOST_BINS = 100  # ranges of a number
 MOST_HISTORY = 100  # rows before a row that it can observe
 FILLING = ("mean", "last", "indicator")  # rules for missing values that keep the row
 LARGEST = 3.4028234663852886e38  # of the numbers that float32 can hold
@@ -41,13 +42,22 @@ class Column:
     fill: float | None = None  # replaces a missing number: the mean of the table that was read for training
     indicator: bool | None = None  # whether one more number says where the value is missing; None: not yet known
     since: bool | None = None  # whether two more say how long ago it was last recorded; None: not yet known
+    bins: int | None = None  # into how many ranges the number is cut, at most
+    edges: tuple[float, ...] | None = None  # where it is cut; each range is a number, of which one is 1; none: it stays
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the column's numbers, with their unit."""
         if self.kind == "one-hot":
             return (*(f"{self.name}={level}" for level in self.levels), *self.added)
-        return (f"{self.name} [{self.unit}]" if self.unit else self.name, *self.added)
+        name = f"{self.name} [{self.unit}]" if self.unit else self.name
+        return (*(_ranges(name, self.edges) if self.edges else (name,)), *self.added)
+
+    @property
+    def chosen(self) -> int:
+        """Of how many of its first numbers one is 1: levels, and a missing one; or ranges. 0 if this is not so."""
+        levels = len(self.levels) + bool(self.indicator) if self.kind == "one-hot" else 0
+        return len(self.edges) + 1 if self.edges else levels
 
     @property
     def added(self) -> tuple[str, ...]:
@@ -57,14 +67,17 @@ class Column:
 
     def as_json(self) -> dict[str, Any]:
         """As plain values, without what is not known and what older versions did not know."""
-        new = ("indicator", "since")
+        new = ("indicator", "since", "bins", "edges")
         own = {name: value for name, value in vars(self).items() if name not in new or value is not None}
-        return {**own, "levels": list(self.levels)}
+        lists = {name: list(value) for name, value in own.items() if isinstance(value, tuple)}
+        return own | lists
 
     @property
     def codes(self) -> tuple[int, ...]:
         """For each of its numbers, how many codes it can be: 0 to one less. 0 for a column of numbers."""
-        own = {"number": (0,), "one-hot": (2,) * len(self.levels)}.get(self.kind, (len(self.levels),))
+        many = len(self.edges) + 1 if self.edges else len(self.levels)
+        one_of_many = self.kind == "one-hot" or self.edges
+        own = (2,) * many if one_of_many else (0,) if self.kind == "number" else (many,)
         return own + (2,) * bool(self.indicator) + (0, 2) * bool(self.since)
 
 
@@ -153,11 +166,7 @@ class Schema:
         """The places of the numbers of each one-hot column, of which one is 1, if only for a missing value."""
         ends = accumulate(len(column.names) for column in self.observed)
         places = [list(range(end - len(column.names), end)) for end, column in zip(ends, self.observed, strict=True)]
-        return [
-            own[: len(column.levels) + bool(column.indicator)]
-            for own, column in zip(places, self.observed, strict=True)
-            if column.kind == "one-hot"
-        ]
+        return [own[: column.chosen] for own, column in zip(places, self.observed, strict=True) if column.chosen]
 
     @property
     def codes(self) -> list[int]:
@@ -167,7 +176,7 @@ class Schema:
     @property
     def adds(self) -> bool:
         """Whether a policy sees numbers that do not stand in the row of the table."""
-        return self.previous_action or self.history > 0 or any(column.added for column in self.columns)
+        return self.previous_action or self.history > 0 or any(column.added or column.edges for column in self.columns)
 
     @property
     def linked(self) -> bool:
@@ -253,7 +262,9 @@ def _column(content: Any) -> Column:
         raise UserError(f"a column of a schema is a name, or an object with {entries}.")
     name = f"column '{content['name']}'"
     _only(content, Column, f"entry of {name}")
-    column = Column(**{**content, "levels": _words(content.get("levels", []), f"levels of {name}")})
+    edges = content.get("edges")
+    told = {"edges": None if edges is None else tuple(_list(edges, f"edges of {name}"))}
+    column = Column(**{**content, **told, "levels": _words(content.get("levels", []), f"levels of {name}")})
     if column.kind not in get_args(Kind):
         raise unknown(f"kind of {name}", column.kind, get_args(Kind))
     if not isinstance(column.unit, str):
@@ -262,7 +273,28 @@ def _column(content: Any) -> Column:
     if not (column.fill is None or number):
         raise UserError(f"the fill of {name} must be a number that float32 can hold.")
     _check_added(column, name)
+    _check_ranges(column, name)
     return column
+
+
+def _ranges(name: str, edges: tuple[float, ...]) -> tuple[str, ...]:
+    """The names of the ranges between edges."""
+    between = (f"{name} {low:g} to {high:g}" for low, high in pairwise(edges))
+    return (f"{name} below {edges[0]:g}", *between, f"{name} from {edges[-1]:g}")
+
+
+def _check_ranges(column: Column, name: str) -> None:
+    """Refuse wrong entries about ranges."""
+    if column.bins is not None:
+        whole(f"bins of {name}", column.bins, 2)
+    if column.bins is not None and column.bins > MOST_BINS:
+        raise UserError(f"bins of {name} must be a whole number from 2 to {MOST_BINS}. Got {column.bins}.")
+    if (column.bins or column.edges is not None) and column.kind != "number":
+        raise UserError(f"{name} is a category and cannot be cut into ranges; leave out bins.")
+    edges = () if column.edges is None else column.edges
+    numbers = all(isinstance(edge, int | float) and type(edge) is not bool and abs(edge) <= LARGEST for edge in edges)
+    if not numbers or any(low >= high for low, high in pairwise(edges)):
+        raise UserError(f"the edges of {name} must be a list of numbers, each larger than the one before.")
 
 
 def _check_added(column: Column, name: str) -> None:

@@ -190,7 +190,7 @@ def _counts(kind: str, mean: float = math.nan, scale: float = math.nan) -> bool:
 def _kinds(column: Column) -> list[str]:
     """What each number of a column is."""
     levels = ", ".join(f"{number} {level}" for number, level in enumerate(column.levels))
-    own = f"category ({levels})" if column.kind == "category" else column.kind
+    own = f"category ({levels})" if column.kind == "category" else "range" if column.edges else column.kind
     codes = column.codes[len(column.names) - len(column.added) :]
     return [own] * (len(column.names) - len(codes)) + ["missing or not" if code else "number" for code in codes]
 
