@@ -111,6 +111,7 @@ def test_check_in_words_and_in_json(table, capsys):
             "action": "treat",
             "terminal": "end",
             "truncated": None,
+            "weights": None,
             "group": "patient",
         }
     }

@@ -103,9 +103,13 @@ class Roles:
     @property
     def observed(self) -> list[str]:
         """The columns that a person or the schema names as observations."""
-        columns = self.schema.columns if self.schema and not self.observations else ()
-        known = [column.name for column in columns if column.name not in self.drop]
-        return [*self.observations, *self.categories, *self.one_hot, *known]
+        return [*self.observations, *self.categories, *self.one_hot, *([] if self.observations else self._kept)]
+
+    @property
+    def _kept(self) -> list[str]:
+        """The columns that the schema observes and nobody drops."""
+        columns = self.schema.columns if self.schema else ()
+        return [column.name for column in columns if column.name not in self.drop]
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -156,16 +160,15 @@ class Roles:
     def _columns(self, names: Sequence[str], numeric: Mapping[str, bool], taken: set[str]) -> tuple[Column, ...]:
         kinds = self._kinds()
         known = {column.name: column for column in self.schema.columns} if self.schema else {}
-        if named := [*(self.observations or (name for name in known if name not in self.drop))]:
+        if named := [*(self.observations or self._kept)]:
             chosen = [*named, *(name for name in kinds if name not in named)]
         else:
             free = _free(names, numeric, taken)
             chosen = [name for name in names if name in kinds or name in free]
         for name in (*chosen, *kinds, *self.units, *self.bins):
             require(name, names, "observation")
-        for name in self.bins:
-            if name not in chosen:
-                raise UserError(f"column '{name}' is not observed, so it cannot be cut into ranges; leave out bins.")
+        if left := [name for name in self.bins if name not in chosen]:
+            raise UserError(f"column '{left[0]}' is not observed, so it cannot be cut into ranges; leave out bins.")
         if not chosen:
             raise UserError(f"no column of numbers is left to observe; there are {listed(names)}.")
         return tuple(self._column(known.get(name, Column(name)), kinds.get(name)) for name in chosen)

@@ -107,14 +107,7 @@ class Schema:
         twice = _repeated(name for name in self.roles.values() if name)
         for name in (name for name in twice if name != self.group):
             raise UserError(f"column '{name}' has two roles; a column is one of {', '.join(ROLES[:-1])}.")
-        for name in (column.name for column in self.columns):
-            if name in (self.action, self.terminal, self.truncated, self.weights):
-                raise UserError(f"column '{name}' is the action, the end or the weight and cannot be observed as well.")
-            if name in self.drop:
-                raise UserError(f"column '{name}' is both observed and dropped; choose one.")
-        twice = _repeated(column.name for column in self.columns)
-        if twice:
-            raise UserError(f"column '{twice[0]}' is listed twice among the observations.")
+        self._check_observed()
         self._check_history()
         flag("balance", self.balance)
         clash = _repeated(self.observation_names)
@@ -126,6 +119,16 @@ class Schema:
             raise unknown("rule for unseen values", self.unseen, get_args(Unseen))
         if self.dates not in (None, *get_args(Dates)):
             raise unknown("order of dates", self.dates, get_args(Dates))
+
+    def _check_observed(self) -> None:
+        for name in (column.name for column in self.columns):
+            if name in (self.action, self.terminal, self.truncated, self.weights):
+                raise UserError(f"column '{name}' is the action, the end or the weight and cannot be observed as well.")
+            if name in self.drop:
+                raise UserError(f"column '{name}' is both observed and dropped; choose one.")
+        twice = _repeated(column.name for column in self.columns)
+        if twice:
+            raise UserError(f"column '{twice[0]}' is listed twice among the observations.")
 
     def _check_history(self) -> None:
         object.__setattr__(self, "history", whole("history", self.history))
