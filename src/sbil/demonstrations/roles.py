@@ -167,8 +167,7 @@ class Roles:
             chosen = [name for name in names if name in kinds or name in free]
         for name in (*chosen, *kinds, *self.units, *self.bins):
             require(name, names, "observation")
-        if left := [name for name in self.bins if name not in chosen]:
-            raise UserError(f"column '{left[0]}' is not observed, so it cannot be cut into ranges; leave out bins.")
+        _must_be_observed(self.bins, chosen)
         if not chosen:
             raise UserError(f"no column of numbers is left to observe; there are {listed(names)}.")
         return tuple(self._column(known.get(name, Column(name)), kinds.get(name)) for name in chosen)
@@ -187,6 +186,11 @@ class Roles:
         if changed.kind != "number":
             raise UserError(f"column '{column.name}' is a category and cannot be cut into ranges; leave out bins.")
         return replace(changed, bins=self.bins[column.name], edges=None)
+
+
+def _must_be_observed(bins: Mapping[str, int], chosen: Sequence[str]) -> None:
+    if left := [name for name in bins if name not in chosen]:
+        raise UserError(f"column '{left[0]}' is not observed, so it cannot be cut into ranges; leave out bins.")
 
 
 def _counts(bins: Any) -> dict[str, int]:
