@@ -450,3 +450,13 @@ def test_the_list_of_auto_says_what_is_blended(capsys):
     assert "Of a table, auto blends these methods" in capsys.readouterr().out
     main(["algorithms", "auto", "--json"])
     assert json.loads(capsys.readouterr().out)["auto"]["tables"][0] == "logistic"
+
+
+def test_a_table_has_the_imagined_distance_beside_its_blend(tmp_path, capsys):
+    sbil.save(as_table(DATA), tmp_path / "table.npz")
+    main(["train", "auto", "--data", str(tmp_path / "table.npz"), "--out", str(tmp_path / "policy"), "--updates", "3"])
+    assert "in a model of the dynamics: 0." in capsys.readouterr().out
+    found = sbil.Policy.load(tmp_path / "policy").provenance["selection"]
+    assert found["criterion"] == "blend"
+    assert found["imagined"]["horizon"] >= 5
+    assert 0 < found["imagined"]["distance"] < 4

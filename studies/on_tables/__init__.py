@@ -1,0 +1,1 @@
+"""The study of tables: `auto` beside what people usually learn tables with."""
