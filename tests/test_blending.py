@@ -52,18 +52,22 @@ def blended():
 def test_weights_of_two_methods_that_are_each_right_in_their_part():
     """Of 10 decisions, one method is sure of 6 and the other of 4: the weights are the shares."""
     chances = np.array([[1.0] * 6 + [0.0] * 4, [0.0] * 6 + [1.0] * 4])
-    np.testing.assert_allclose(weights_of(chances), [0.6, 0.4], atol=1e-3)
+    np.testing.assert_allclose(weights_of(chances, np.ones(10)), [0.6, 0.4], atol=1e-3)
+    counts = np.repeat([1.0, 3.0], [6, 4])
+    np.testing.assert_allclose(weights_of(chances, counts), [1 / 3, 2 / 3], atol=1e-3)
 
 
 def test_a_method_that_is_better_everywhere_has_all_the_weight():
-    np.testing.assert_allclose(weights_of(np.array([[0.3, 0.4], [0.6, 0.5], [0.2, 0.2]])), [0, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        weights_of(np.array([[0.3, 0.4], [0.6, 0.5], [0.2, 0.2]]), np.ones(2)), [0, 1, 0], atol=1e-6
+    )
 
 
 def test_a_method_with_little_weight_is_left_out():
     rng = np.random.default_rng(0)
     good = rng.uniform(0.4, 0.9, 500)
     few = np.where(np.arange(500) < 5, 0.99, 0.01)
-    weights = weights_of(np.stack([good, few, good * 0.9]))
+    weights = weights_of(np.stack([good, few, good * 0.9]), np.ones(500))
     assert weights[1] == 0
     assert all(weight == 0 or weight >= LEAST for weight in weights)
 
@@ -71,7 +75,7 @@ def test_a_method_with_little_weight_is_left_out():
 @given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 1000))
 def test_a_blend_is_as_good_as_the_best_method_or_better(methods, decisions, seed):
     chances = np.random.default_rng(seed).uniform(0.01, 1, (methods, decisions))
-    weights = weights_of(chances)
+    weights = weights_of(chances, np.ones(decisions))
     assert weights.min() >= 0
     assert weights.sum() == pytest.approx(1)
     # What has little weight is left out, which costs little.
@@ -79,13 +83,13 @@ def test_a_blend_is_as_good_as_the_best_method_or_better(methods, decisions, see
 
 
 def test_a_method_that_diverged_has_no_weight():
-    assert weights_of(np.array([[np.nan, 0.9], [0.5, 0.5]])).tolist() == [0, 1]
-    assert weights_of(np.array([[0.9, 0.9], [0.5, 0.5]]), [False, True]).tolist() == [0, 1]
+    assert weights_of(np.array([[np.nan, 0.9], [0.5, 0.5]]), np.ones(2)).tolist() == [0, 1]
+    assert weights_of(np.array([[0.9, 0.9], [0.5, 0.5]]), np.ones(2), [False, True]).tolist() == [0, 1]
 
 
 def test_without_held_out_decisions_the_first_method_is_taken():
-    assert weights_of(np.zeros((3, 0))).tolist() == [1, 0, 0]
-    assert weights_of(np.full((2, 3), np.nan)).tolist() == [1, 0]
+    assert weights_of(np.zeros((3, 0)), np.ones(0)).tolist() == [1, 0, 0]
+    assert weights_of(np.full((2, 3), np.nan), np.ones(3)).tolist() == [1, 0]
 
 
 def test_the_record_says_what_was_blended(blended):

@@ -46,45 +46,48 @@ class LearnedMethod(NamedTuple):
 def blend(draw: Draw, candidates: Sequence[Candidate], progress: Progress, checkpoint: Checkpoint | None) -> Choice:
     """Return the blend of the candidates that predicts held-out decisions best; of one method, the method itself."""
     watch = progress.of_training(share_of_work(len(candidates)), "cross-validation")
-    chances = held_out_chances(
+    chances, counts = held_out_chances(
         draw.spec, candidates, draw.dataset, draw.keys, groups=draw.groups, watch=watch, checkpoint=checkpoint
     )
-    weights = weights_of(chances)
+    weights = weights_of(chances, counts)
     used = [candidate for candidate, weight in zip(candidates, weights, strict=True) if weight > 0]
     parts = _trained(draw, used, progress, checkpoint)
     sound = [part for part in parts if not part.trained.diverged[0]]
     if len(sound) < len(parts):
-        weights = weights_of(chances, [candidate in [part.candidate for part in sound] for candidate in candidates])
+        weights = weights_of(
+            chances, counts, [candidate in [part.candidate for part in sound] for candidate in candidates]
+        )
     share = {candidate.name: float(weight) for candidate, weight in zip(candidates, weights, strict=True)}
     kept = sorted(
         (part for part in sound if share[part.candidate.name] > 0), key=lambda part: -share[part.candidate.name]
     )
-    record = _record(candidates, chances, weights) | _diverged(parts, sound)
+    record = _record(candidates, chances, counts, weights) | _diverged(parts, sound)
     if len(kept) < 2:
         best = (kept or parts)[0]
         return Choice(best.candidate, record | {"chosen": best.candidate.name}, best.trained)
     return _blended(kept, share, record)
 
 
-def weights_of(chances: np.ndarray, allowed: Sequence[bool] | None = None) -> np.ndarray:
+def weights_of(chances: np.ndarray, counts: np.ndarray, allowed: Sequence[bool] | None = None) -> np.ndarray:
     """Return the weights [methods] with which the mean log of the weighted mean of chances [methods, n] is largest.
 
+    counts: [n], how much each decision counts.
     A method with chances that are not numbers has weight 0. If nothing was held out, the first method has weight 1.
     """
     usable = np.isfinite(chances).all(axis=1) & (True if allowed is None else np.asarray(allowed))
-    if not chances.shape[1] or not usable.any():
+    if not counts.sum() or not usable.any():
         usable = np.arange(len(chances)) == (0 if allowed is None or not any(allowed) else np.argmax(allowed))
         return usable.astype(float)
-    weights = _maximised(chances, usable)
-    return _maximised(chances, weights >= min(LEAST, weights.max()))
+    weights = _maximised(chances, counts, usable)
+    return _maximised(chances, counts, weights >= min(LEAST, weights.max()))
 
 
-def _maximised(chances: np.ndarray, usable: np.ndarray) -> np.ndarray:
+def _maximised(chances: np.ndarray, counts: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """Return the weights of the usable methods; the log-loss is convex, so they are the best."""
     own = np.maximum(chances[usable].astype(np.float64), TINIEST)
     weights = np.full(len(own), 1 / len(own))
     for _ in range(ROUNDS):
-        before, weights = weights, (weights[:, None] * own / (weights @ own)).mean(axis=1)
+        before, weights = weights, (weights[:, None] * own / (weights @ own)) @ (counts / counts.sum())
         if np.abs(weights - before).max() < CLOSE:
             break
     found = np.zeros(len(chances))
@@ -121,10 +124,13 @@ def _only(network: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], network)
 
 
-def _record(candidates: Sequence[Candidate], chances: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+def _record(
+    candidates: Sequence[Candidate], chances: np.ndarray, counts: np.ndarray, weights: np.ndarray
+) -> dict[str, Any]:
     """What a policy records of the choice, as plain values."""
     every = np.concatenate([chances, (weights @ np.nan_to_num(chances))[None]])
-    losses = -np.log(np.maximum(every, TINIEST)).mean(axis=1) if chances.shape[1] else np.full(len(every), np.nan)
+    share = counts / max(counts.sum(), TINIEST)
+    losses = -np.log(np.maximum(every, TINIEST)) @ share if counts.sum() else np.full(len(every), np.nan)
     names = [*(candidate.name for candidate in candidates), BLEND]
     return {
         "criterion": BLEND,

@@ -108,10 +108,12 @@ def held_out_chances(
     groups: np.ndarray | None = None,
     watch: Tell | None = None,
     checkpoint: Checkpoint | None = None,
-) -> np.ndarray:
-    """Return the probability of the action taken, [candidates, decisions of the only run], while it was held out.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (chances, weights) of the decisions of the only run that were held out once.
 
-    NaN where training diverged. Without anything to hold out there are no decisions.
+    chances: [candidates, decisions], the probability of the action taken, by a network that did not learn from the
+        decision; NaN where training diverged.
+    weights: [decisions], how much each decision counts.
     """
     names = dict.fromkeys(candidate.algorithm for candidate in candidates)
     parts = [part for part in folds_of(dataset, FOLDS, groups) if all(_usable(name, dataset, part) for name in names)]
@@ -124,8 +126,9 @@ def held_out_chances(
         chances[trained.diverged] = np.nan
         for job, steps, own in zip(program, held_out, chances, strict=True):
             found[job.candidate, steps] = own[: len(steps)]
-    judged = np.concatenate([part.held_out for part in parts]) if parts else np.zeros(0, int)
-    return found[:, np.sort(judged)]
+    judged = np.sort(np.concatenate([part.held_out for part in parts])) if parts else np.zeros(0, int)
+    weight = dataset.pool.weight
+    return found[:, judged], np.ones(len(judged)) if weight is None else np.asarray(weight, np.float64)[judged]
 
 
 def trainings(

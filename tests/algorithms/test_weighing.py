@@ -1,4 +1,4 @@
-"""What weights of decisions change: bc, logistic and trees follow them, and every other algorithm refuses them."""
+"""What weights of decisions change: a few algorithms follow them, and every other algorithm refuses them."""
 
 import numpy as np
 import polars as pl
@@ -11,7 +11,8 @@ from sbil.demonstrations import read
 from sbil.errors import UserError
 from sbil.portfolio import portfolio, usable
 
-WEIGHING = ("bc", "logistic", "trees")
+WEIGHING = ("bc", "logistic", "trees", "table_network")
+UPDATES = {"bc": 300, "table_network": 10}
 
 
 def table(rows=400):
@@ -21,9 +22,8 @@ def table(rows=400):
 
 
 def probability(algorithm, frame, states=((0.0,),), **columns):
-    policy = sbil.fit(
-        algorithm, frame, columns={"action": "treat", **columns}, updates=300 if algorithm == "bc" else None
-    )
+    columns = {"action": "treat", **columns}
+    policy = sbil.fit(algorithm, frame, columns=columns, updates=UPDATES.get(algorithm))
     return policy.probabilities(np.array(states, np.float32))[:, 0]
 
 

@@ -89,12 +89,13 @@ def table_network(spec: Spec, config: TableNetworkConfig) -> Algorithm:
         held = in_folds(dataset, config.folds)
         return TableState(network, members, never, members, jax.vmap(optimiser.init)(members), held)
 
-    def loss(member: MLP, key: PRNGKeyArray, observation: Array, action: Array) -> Array:
-        return cross_entropy(with_dropout(member, key, observation, config.dropout), action).mean()
+    def loss(member: MLP, key: PRNGKeyArray, observation: Array, action: Array, weight: Array | float) -> Array:
+        return (cross_entropy(with_dropout(member, key, observation, config.dropout), action) * weight).mean()
 
     def update(key: PRNGKeyArray, state: TableState, dataset: Dataset) -> tuple[TableState, Metrics]:
-        def seen(steps: Array) -> tuple[Array, Array]:
-            return state.network.pieces(dataset.pool.before(steps)), dataset.pool.action[steps]
+        def seen(steps: Array) -> tuple[Array, Array, Array | float]:
+            weight = 1.0 if dataset.pool.weight is None else dataset.pool.weight[steps]
+            return state.network.pieces(dataset.pool.before(steps)), dataset.pool.action[steps], weight
 
         def learn(
             key: PRNGKeyArray, member: MLP, own: optax.OptState, fold: Array
@@ -110,9 +111,10 @@ def table_network(spec: Spec, config: TableNetworkConfig) -> Algorithm:
 
         def judge(member: MLP, fold: Array) -> Array:
             rows = state.held.judged(fold)
-            observation, action = seen(rows.indices)
-            losses = cross_entropy(member(observation), action)
-            return losses.sum(where=rows.mask) / jnp.maximum(rows.size, 1)
+            observation, action, weight = seen(rows.indices)
+            losses, counts = cross_entropy(member(observation), action), jnp.where(rows.mask, weight, 0.0)
+            total = counts.sum()
+            return jnp.where(total > 0, (losses * counts).sum(where=rows.mask) / jnp.where(total > 0, total, 1), 0.0)
 
         learners, keys = (state.members, state.optimiser), jax.random.split(key, config.steps)
         (members, own), losses = jax.lax.scan(step, learners, keys)
@@ -208,6 +210,7 @@ ENTRY = Entry(
     presets={"default": TableNetworkConfig()},
     needs="numeric pairs",
     reference="Gorishniy et al. (2022); Holzmüller et al. (2024)",
+    weighs=True,
     titles={"default": "networks for tables"},
     rounds=lambda config: config.rounds,
     chunk=5,
