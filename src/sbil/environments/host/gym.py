@@ -1,6 +1,6 @@
 """Environments of gymnasium: worker processes play policies and seeds in blocks of episodes."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,23 +22,15 @@ def play(
     spec: the registration of the environment, as JSON, if gymnasium in a worker does not know its name.
     """
     policies, episodes = seeds.shape
-    temperatures, weights = np.ones(policies), []
-    if isinstance(networks, Adapted) and isinstance(networks.network, Blend):
-        temperatures, networks = np.asarray(networks.temperature, np.float64), _folded(networks)
-    if isinstance(networks, Blend) and _alike(networks.parts):
-        weights = [np.asarray(networks.weights, np.float32)]
-        networks = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *networks.parts)
-    if not isinstance(networks, MLP):
-        raise UserError(f"only fully connected networks play in {name}. Got {type(networks).__name__}.")
-    arrays = [np.asarray(leaf, np.float32) for layer in networks.layers for leaf in (layer.weight, layer.bias)]
-    arrays += weights  # an odd number of arrays: networks that decide together
-    if any(len(array) != policies for array in arrays):
-        raise UserError(f"there are seeds for {policies} policies, and {len(arrays[0])} policies to play {name}.")
+    plain = _plain(name, networks, policies)
+    if any(len(array) != policies for array in plain.arrays):
+        counted = f"{len(plain.arrays[0])} policies to play {name}"
+        raise UserError(f"there are seeds for {policies} policies, and {counted}.")
     header = {
         "name": name,
         "spec": spec,
         "path": workers.search_path(),  # it may be longer now than when the workers were started
-        "activation": networks.activation,
+        "activation": plain.activation,
         "greedy": greedy,
         "record": record,
     }
@@ -46,8 +38,8 @@ def play(
     answers = workers.deal(
         [
             Message(
-                {**header, "temperature": float(temperatures[p])},
-                [np.asarray(seeds[p, start : start + BLOCK], np.int64), *(array[p] for array in arrays)],
+                {**header, "temperature": float(plain.temperatures[p])},
+                [np.asarray(seeds[p, start : start + BLOCK], np.int64), *(array[p] for array in plain.arrays)],
             )
             for p, start in blocks
         ]
@@ -59,6 +51,28 @@ def play(
         if record:
             recorded[policy] += _episodes(answer)
     return Played(returns, recorded)
+
+
+class _Plain(NamedTuple):
+    """What workers play: arrays of R policies, without JAX."""
+
+    arrays: list[np.ndarray]  # weight and bias of every layer; then the weights of networks that decide together
+    activation: str
+    temperatures: np.ndarray
+
+
+def _plain(name: str, networks: Any, policies: int) -> _Plain:
+    """Return stacked policies as plain arrays; only fully connected networks, alone or together, have that form."""
+    temperatures, together = np.ones(policies), []
+    if isinstance(networks, Adapted) and isinstance(networks.network, Blend):
+        temperatures, networks = np.asarray(networks.temperature, np.float64), _folded(networks)
+    if isinstance(networks, Blend) and _alike(networks.parts):
+        together = [np.asarray(networks.weights, np.float32)]
+        networks = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *networks.parts)
+    if not isinstance(networks, MLP):
+        raise UserError(f"only fully connected networks play in {name}. Got {type(networks).__name__}.")
+    layers = [np.asarray(leaf, np.float32) for layer in networks.layers for leaf in (layer.weight, layer.bias)]
+    return _Plain([*layers, *together], networks.activation, temperatures)
 
 
 def _folded(networks: Adapted) -> Blend:
