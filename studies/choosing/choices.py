@@ -21,6 +21,7 @@ SINGLE = {
     "edm_imagined:rollouts": "EDM on imagined states",
 }
 LOW = 0.95  # a score of BC below this leaves room for improvement
+OURS = pl.col("demonstrator").is_in(["dqn", "ppo"])  # the demonstrators that ship
 TOGETHER = (3, 5)  # policies of an ensemble
 
 Key = tuple[str, str, str, int, int]

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sbil.text import counted
-from studies.choosing.choices import SINGLE, Key, by_cell, scores_of, single, stored
+from studies.choosing.choices import OURS, SINGLE, Key, by_cell, scores_of, single, stored
 from studies.choosing.tables import SEED, setting_of
 
 SHOWN: tuple[Key, ...] = (
@@ -21,7 +21,7 @@ COLOURS = {"BC": "#999999", "by log-loss": "#d55e00", "by errors": "#e69f00", "a
 
 def drawings() -> dict[str, Figure]:
     """Return the figures of docs/choosing.md by name."""
-    cells = by_cell(single(stored(SEED)))
+    cells = by_cell(single(stored(SEED).filter(OURS)))
     return {"choosing": measures({key: cells[key] for key in SHOWN}), "choices": choices(cells)}
 
 

@@ -11,6 +11,7 @@ from sbil.text import counted, markdown_table
 from studies.choosing.choices import (
     CELL,
     LOW,
+    OURS,
     TOGETHER,
     WAYS,
     Key,
@@ -47,7 +48,8 @@ MEASURES = {
 
 def for_page() -> dict[str, str]:
     """Return the tables of docs/choosing.md by their marks."""
-    cells = by_cell(single(stored(SEED)))
+    runs = stored(SEED)
+    cells, others = by_cell(single(runs.filter(OURS))), by_cell(single(runs.filter(~OURS)))
     scores = {key: scores_of(runs) for key, runs in cells.items()}
     ranks = {key: rank_correlations(runs) for key, runs in cells.items()}
     horizons = {key: runs["horizon"].to_numpy() for key, runs in cells.items()}
@@ -57,7 +59,8 @@ def for_page() -> dict[str, str]:
         "ranks": correlations(ranks, horizons),
         "printed": printed(scores),
         "measures": measures(stored(PILOT)),
-        "ensembles": joined(stored(SEED)),
+        "ensembles": joined(runs.filter(OURS)),
+        "elsewhere": final({key: scores_of(own) for key, own in others.items()}),
     }
 
 
@@ -149,7 +152,9 @@ def correlation(value: float) -> str:
 def setting_of(key: Key) -> str:
     """Return a setting in words."""
     environment, demonstrator, mode, thin, _ = key
-    name = f"{environment.split('-v')[0]}, {demonstrator.upper()} {mode}"
+    kind = demonstrator.removeprefix("zoo-")
+    who = kind.upper() if len(kind) == 3 else kind
+    name = f"{environment.split('-v')[0]}, {who}{' of the zoo' if kind != demonstrator else ''} {mode}"
     return f"{name}, every {thin}th step" if thin > 1 else name
 
 
