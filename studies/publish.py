@@ -16,6 +16,8 @@ from studies import imagined, rounding, tables
 from studies.choosing import figures as choosing_figures
 from studies.choosing import tables as choosing_tables
 from studies.pages import FIGURES, ROOT, inserted
+from studies.peers import figures as peers_figures
+from studies.peers import tables as peers_tables
 from studies.remedies import figures as remedies_figures
 from studies.remedies import tables as remedies_tables
 
@@ -31,13 +33,15 @@ def pages() -> dict[Path, str]:
         docs / "reproduction.md": {**tables.for_reproduction_page(), "cpu": rounding.runs()},
         docs / "understanding_edm.md": remedies_tables.for_page(),
         docs / "choosing.md": {**choosing_tables.for_page(), **imagined.for_page()},
+        docs / "peers.md": peers_tables.for_page(),
     }
     return {page: inserted(page, content) for page, content in parts.items()}
 
 
 def drawings() -> dict[str, Figure]:
     """Return the figures of the pages by name."""
-    return {**_figures_of_runs(), **remedies_figures.drawings(), **choosing_figures.drawings()}
+    parts = remedies_figures, choosing_figures, peers_figures
+    return _figures_of_runs() | {name: figure for part in parts for name, figure in part.drawings().items()}
 
 
 def _figures_of_runs() -> dict[str, Figure]:

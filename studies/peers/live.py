@@ -23,6 +23,7 @@ from studies.cells import Cells, played
 
 UPDATES, CHECKPOINTS = 10_000, 20
 EPISODES = 10  # at each checkpoint
+LIVE = "live"  # the name of this part of the study
 LAST, BEST = "bc, last checkpoint", "bc, best checkpoint by live return"
 
 

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from sbil import algorithms
 from sbil.experiments.methods import Method
-from sbil.portfolio import NETWORKS, portfolio
 from sbil.selection import Candidate
 from studies.cells import Setting
+from studies.choosing.run import SETTINGS as CHOOSING
 
 TASK = "TASK"  # in a method, this stands for the name that its settings have for the environment
 TASKS = {"CartPole-v1": "cartpole", "Acrobot-v1": "acrobot", "LunarLander-v3": "lunar_lander"}
@@ -24,6 +24,7 @@ class Peer(NamedTuple):
     largest: int = 15  # trajectories: what trains for long is run for small sizes only
     unthinned: bool = False  # it needs decisions in a row; elsewhere it is BC
     on_host: bool = True
+    stored: bool = False  # the study of choosing has its runs
 
     @property
     def name(self) -> str:
@@ -48,12 +49,13 @@ LONG: dict[str, Any] = {"largest": 7, "on_host": False}  # ten times the updates
 METHODS: tuple[Peer, ...] = (
     Peer(CLONING, "BC", "bc"),
     Peer(CLONING, "BC, weight decay 1", "bc+weight_decay=1"),
-    Peer(CLONING, "BC, weight decay 3", "bc+weight_decay=3"),
-    Peer(CLONING, "EDM, released", "edm:released"),
-    Peer(CLONING, "EDM, robust", "edm_robust"),
+    Peer(CLONING, "BC, weight decay 3", "bc+weight_decay=3", stored=True),
+    Peer(CLONING, "EDM, released", "edm:released", stored=True),
+    Peer(CLONING, "EDM, robust", "edm_robust", stored=True),
     Peer(PEERS, "IQ-Learn, temperature 0.001", "iq_learn"),
     Peer(PEERS, "IQ-Learn, temperature 0.01", "iq_learn+temperature=0.01"),
     Peer(PEERS, "IQ-Learn, temperature 1", "iq_learn:plain"),
+    Peer(PEERS, "IQ-Learn, step 0.0001", "iq_learn+learning_rate=0.0001"),
     Peer(PEERS, "AVRIL", "avril", unthinned=True),
     Peer(PEERS, "CKIL, our budget", "ckil+learning_rate=0.001+hidden=64x64", unthinned=True),
     Peer(PEERS, "Corrective labels", "corrective"),
@@ -62,6 +64,7 @@ METHODS: tuple[Peer, ...] = (
     Peer(OWN, "CKIL", "ckil", unthinned=True),
     Peer(OWN, "CKIL, printed bandwidths", f"ckil:printed_{TASK}", unthinned=True),
     Peer(CONTROLS, "IQ-Learn without its penalty, temperature 0.001", "iq_learn+penalty=0"),
+    Peer(CONTROLS, "IQ-Learn without its penalty, step 0.0001", "iq_learn+learning_rate=0.0001+penalty=0"),
     Peer(CONTROLS, "IQ-Learn without its penalty, released", "iq_learn:released+penalty=0", **LONG),
     Peer(CONTROLS, "BC, as long as IQ-Learn", "bc+learning_rate=0.0001+batch=32", updates=100_000, **LONG),
     Peer(CONTROLS, "RCAL, Huber (AVRIL's limit)", "rcal+norm=huber+coefficient=1"),
@@ -81,16 +84,22 @@ METHODS: tuple[Peer, ...] = (
     Peer(CONTROLS, "BC, spectral norms at most 2", "bc_regularised:spectral"),
     Peer(CONTROLS, "BC, Jacobian penalty", "bc_regularised:jacobian"),
     Peer(CONTROLS, "BC, averaged weights", "bc_regularised:average"),
+    Peer(CONTROLS, "BC, 5 networks", "bc_ensemble"),
+    Peer(CONTROLS, "BC, early stop on held-out decisions", "bc_early_stopping"),
 )
 LONG_BC = next(peer.name for peer in METHODS if peer.method.startswith("bc+") and peer.updates)
 BY_NAME = {peer.name: peer for peer in METHODS}
 
 
 def candidates_of(setting: Setting, networks: int, updates: int | None = None) -> list[Candidate]:
-    """Return the candidates of a setting: the study's methods, and those of `auto` that are not among them."""
-    own = [one for peer in METHODS if peer.runs_in(setting) for one in peer.candidates(setting, networks, updates)]
-    names = {peer.name for peer in METHODS}
-    return own + [one for one in portfolio(min(networks, NETWORKS), updates) if one.name not in names]
+    """Return the candidates of a setting: methods whose runs the study of choosing has there are left out."""
+    wanted = [peer for peer in METHODS if peer.runs_in(setting) and not (peer.stored and is_stored(setting))]
+    return [one for peer in wanted for one in peer.candidates(setting, networks, updates)]
+
+
+def is_stored(setting: Setting) -> bool:
+    """Whether the study of choosing has runs of a setting."""
+    return " ".join(map(str, setting)) in CHOOSING
 
 
 def largest_of(name: str) -> float:

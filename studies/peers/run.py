@@ -1,8 +1,8 @@
-"""What the study of peers runs: every method in every cell, played live, and acting in the models of `auto`.
+"""What the study of peers runs: every method in every cell, played live after its last update.
 
-Nothing is chosen live. Settings that differ in their demonstrators share a folder, and each file in it holds the
-methods that one program trains. What is finished is not run again. So methods can be added, and several processes can
-share the work.
+Nothing is chosen live. The draws, the keys and the settings are those of the study of choosing (seed 3), which holds
+the runs of BC, of EDM and of `auto`. Each setting is a folder, and each file in it holds the methods that one program
+trains. What is finished is not run again, so methods can be added.
 """
 
 import re
@@ -19,24 +19,17 @@ from jaxtyping import Array
 
 from sbil import devices, environments
 from sbil.algorithms.base import cross_entropy
-from sbil.choosing import Judges, judges_of
 from sbil.dataset import Pool, Rows, padded
 from sbil.environments.base import JaxEnvironment
 from sbil.errors import UserError
 from sbil.networks import in_float32
-from sbil.portfolio import portfolio, usable
 from sbil.selection import Candidate, Job, alike, trainings
-from studies.cells import Cells, Grid, acted, crossvalidated, trust, write
-from studies.peers.live import best_checkpoints, scored
+from studies.cells import Cells, Grid, Setting, write
+from studies.choosing.run import SETTINGS as CHOOSING
+from studies.peers.live import LIVE, best_checkpoints, scored
 from studies.peers.methods import candidates_of, largest_of
-from studies.peers.pooled import pools
-from studies.peers.stored import FOLDS, LIVE, MODELS
 
-SETTINGS = (
-    *(f"CartPole-v1 {who} {thin}" for thin in (20, 1) for who in ("dqn greedy", "ppo greedy", "ppo sampled")),
-    *(f"Acrobot-v1 ppo sampled {thin}" for thin in (1, 5, 20)),
-    *(f"LunarLander-v3 ppo greedy {thin}" for thin in (1, 5)),
-)
+SETTINGS = (*CHOOSING, "CartPole-v1 dqn greedy 1", "CartPole-v1 ppo sampled 1")
 HELD_OUT = 20  # trajectories that no run sees
 AT_ONCE = 64  # networks
 
@@ -45,31 +38,27 @@ AT_ONCE = 64  # networks
 class Run(Grid):
     """Run what is not in the folder yet."""
 
-    seed: int = 4
-    """Of demonstrations, draws and networks. Nothing was chosen with this one."""
     draws: int = 10
     """Draws per cell."""
-    networks: int = 5
+    networks: int = 1
     """Initialisations per method and draw."""
     settings: tuple[str, ...] = SETTINGS
     """Environment, demonstrator, mode and thinning."""
-    sizes: tuple[int, ...] = (1, 3, 7, 10, 15)
+    sizes: tuple[int, ...] = (1, 3, 7)
     """Trajectories per draw."""
-    part: int = 0
-    """Which part of the work this process does."""
-    parts: int = 1
-    """Processes that share the work."""
+    methods: tuple[str, ...] = ()
+    """Methods to run, as the study writes them, and "live" for the best checkpoints (default: all)."""
 
 
 Task = Callable[[], pl.DataFrame]
 
 
 def run(asked: Run) -> None:
-    """Run one pool of settings after the other. What fails is named, and does not stop the others."""
+    """Run one setting after the other. What fails is named, and does not stop the others."""
     failed = []
-    for cells in pools(asked, asked.settings):
-        work = Work(cells)
-        for name, task in list(work.tasks().items())[asked.part :: asked.parts]:
+    for text in asked.settings:
+        work = Work(Cells(asked, Setting.parse(text)), asked.methods)
+        for name, task in work.tasks().items():
             path = asked.out / work.cells.name / f"{name}.parquet"
             if path.exists():
                 continue
@@ -85,14 +74,10 @@ def run(asked: Run) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """The work of the settings that share programs."""
+    """The work of one setting."""
 
     cells: Cells
-
-    @cached_property
-    def judges(self) -> Judges:
-        """The models that `auto` would choose with."""
-        return judges_of(self.cells.spec, self.cells.dataset, self.cells.keys("choosing"))
+    methods: tuple[str, ...] = ()  # default: all
 
     @cached_property
     def unseen(self) -> Rows:
@@ -104,16 +89,15 @@ class Work:
     def tasks(self) -> dict[str, Task]:
         """Return what is to be done, by the names of files."""
         asked, setting = self.cells.asked, self.cells.setting
-        candidates = usable(candidates_of(setting, asked.networks, asked.updates), self.cells.dataset)
-        found: dict[str, Task] = {
-            MODELS: lambda: trust(self.judges),
-            FOLDS: lambda: crossvalidated(self.cells, portfolio(1, asked.updates)),
-        }
-        if isinstance(environments.get(setting.environment), JaxEnvironment):
-            found[LIVE] = lambda: best_checkpoints(self.cells)
+        every = candidates_of(setting, asked.networks, asked.updates)
+        candidates = [one for one in every if one.name in (self.methods or [one.name])]
+        found: dict[str, Task] = {}
         for places in alike(candidates):
             own = [candidates[place] for place in places]
             found[_file(own)] = partial(self._trained, own)
+        on_device = isinstance(environments.get(setting.environment), JaxEnvironment)
+        if on_device and LIVE in (self.methods or [LIVE]):
+            found[LIVE] = lambda: best_checkpoints(self.cells)
         return found
 
     def _trained(self, candidates: list[Candidate]) -> pl.DataFrame:
@@ -131,7 +115,6 @@ class Work:
                 "method": [one.name for one in chosen],
                 "network": [one.network for one in chosen],
                 "diverged": trained.diverged,
-                "distance": acted(cells, self.judges, networks, members)["distance"],
                 **{name: np.asarray(values) for name, values in held_out(networks, rows, cells.dataset.pool).items()},
             }
             parts.append(pl.DataFrame(made | scored(cells, networks, members)))

@@ -9,15 +9,17 @@ import polars as pl
 import tyro
 
 from sbil.errors import UserError
-from sbil.portfolio import NETWORKS, portfolio
 from studies.cells import write
+from studies.choosing import choices
 from studies.choosing.choices import CELL, WAYS, Key, by_cell
+from studies.choosing.tables import SEED
 from studies.pages import RESULTS
+from studies.peers.live import BEST
+from studies.peers.methods import METHODS
 
-STORED = RESULTS / "peers"
-AUTO, EVERYTHING = "auto", "auto, with every method"
+STORED = RESULTS / "peers" / "runs.parquet"
+AUTO = "auto"
 SEEN = "what the best checkpoint scored when it was kept"
-MODELS, FOLDS, LIVE = "models", "folds", "live"  # files that are no program of methods
 UNIT = [*CELL, "draw"]
 
 Scores = dict[str, np.ndarray]  # by method: [draws]
@@ -25,54 +27,46 @@ Scores = dict[str, np.ndarray]  # by method: [draws]
 
 @dataclass(frozen=True, kw_only=True)
 class Take:
-    """Copy finished runs to results/peers/, one file per environment."""
+    """Copy finished runs to results/peers/runs.parquet."""
 
     folder: tyro.conf.Positional[Path]
     """Where the runs are."""
 
 
 def take(asked: Take) -> None:
-    """Join the files of each setting."""
-    found = [_joined(folder) for folder in sorted(asked.folder.iterdir()) if any(folder.glob("*.parquet"))]
+    """Join all files of a folder."""
+    found = sorted(asked.folder.rglob("*.parquet"))
     if not found:
-        raise UserError(f"{asked.folder} holds no finished setting; run the study first.")
-    runs = pl.concat(found, how="diagonal_relaxed")
-    for (environment,), rows in runs.partition_by("environment", as_dict=True).items():
-        write(STORED / f"{environment}.parquet", rows.sort(*UNIT, "method", "network").write_parquet)
-
-
-def _joined(folder: Path) -> pl.DataFrame:
-    """Return one row per policy, with what is known of its draw and of its method by cross-validation."""
-    paths = [path for path in sorted(folder.glob("*.parquet")) if path.stem not in (MODELS, FOLDS)]
-    rows = pl.concat([pl.read_parquet(path) for path in paths], how="diagonal_relaxed")
-    rows = rows.unique([*UNIT, "method", "network"], keep="last", maintain_order=True)
-    models = pl.read_parquet(folder / f"{MODELS}.parquet").select(*UNIT, "horizon", "r2_next")
-    folds = pl.read_parquet(folder / f"{FOLDS}.parquet").select(*UNIT, "method", "log_loss", "error")
-    return rows.join(models, on=UNIT, how="left").join(folds, on=[*UNIT, "method"], how="left")
-
-
-@cache
-def stored() -> pl.DataFrame:
-    """Return all runs: one row per draw, method and network."""
-    return pl.concat([pl.read_parquet(path) for path in sorted(STORED.glob("*.parquet"))], how="diagonal_relaxed")
+        raise UserError(f"{asked.folder} holds no finished runs; run the study first.")
+    rows = pl.concat(map(pl.read_parquet, found), how="diagonal_relaxed")
+    own = [*UNIT, "method", "network"]
+    write(STORED, rows.unique(own, keep="last").sort(own).write_parquet)
 
 
 @cache
 def cells() -> dict[Key, Scores]:
     """Return what every method scores in every cell, by draw."""
-    return {key: scores_of(runs) for key, runs in by_cell(stored()).items()}
+    own, others = by_cell(pl.read_parquet(STORED)), by_cell(choices.single(choices.stored(SEED)))
+    return {key: scores_of(runs, others.get(key)) for key, runs in own.items()}
 
 
-def scores_of(cell: pl.DataFrame) -> Scores:
-    """Return the score of each method in each draw: the mean of its networks, or of the policy that `auto` keeps."""
-    means = cell.group_by("method", "draw").agg(pl.col("score").cast(pl.Float64).mean()).sort("method", "draw")
-    found = {name: part["score"].to_numpy() for (name,), part in means.partition_by("method", as_dict=True).items()}
-    names = {candidate.name for candidate in portfolio(1)}
-    first = cell.filter(pl.col("network") < NETWORKS, pl.col("distance").is_not_null())
-    known = first.filter(pl.col("method").is_in(names))
-    for way, rows in {AUTO: known, EVERYTHING: first}.items():
-        found[way] = np.array([WAYS["auto"](draw) for draw in rows.partition_by("draw", maintain_order=True)])
-    if "seen" in cell.columns:
-        best = cell.drop_nulls("seen").group_by("draw").agg(pl.col("seen").mean()).sort("draw")
-        found[SEEN] = best["seen"].to_numpy()
+def scores_of(own: pl.DataFrame, others: pl.DataFrame | None) -> Scores:
+    """Return the score of each method in each draw: the mean of its networks, or of the policy that `auto` keeps.
+
+    others: the same cell in the study of choosing.
+    """
+    found = _means(own, "score")
+    if "seen" in own.columns and own["seen"].count():
+        found[SEEN] = _means(own.drop_nulls("seen"), "seen")[BEST]
+    if others is not None:
+        same = others.join(own.select("draw").unique(), on="draw", how="semi").sort("draw", maintain_order=True)
+        kept = [peer.name for peer in METHODS if peer.stored]
+        found |= _means(same.filter(pl.col("method").is_in(kept)), "score")
+        found[AUTO] = np.array([WAYS[AUTO](draw) for draw in same.partition_by("draw", maintain_order=True)])
     return found
+
+
+def _means(runs: pl.DataFrame, column: str) -> Scores:
+    """Return the mean over networks, by method and draw."""
+    means = runs.group_by("method", "draw").agg(pl.col(column).mean()).sort("method", "draw")
+    return {name: part[column].to_numpy() for (name,), part in means.partition_by("method", as_dict=True).items()}  # type: ignore[misc]

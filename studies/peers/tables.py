@@ -1,6 +1,5 @@
 """The tables of docs/peers.md."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,12 +17,12 @@ from studies.choosing.tables import setting_of
 from studies.pages import bold
 from studies.peers.live import BEST, LAST
 from studies.peers.methods import BY_NAME, LONG_BC, METHODS, TASK
-from studies.peers.stored import AUTO, EVERYTHING, SEEN, Scores, cells
+from studies.peers.stored import AUTO, SEEN, Scores, cells
 
 BC, DECAY = "bc", "bc+weight_decay=1"
 RIVALS = {BC: "BC", DECAY: "BC with decay 1", AUTO: "`auto`"}
-WAYS = {AUTO: "`auto`", EVERYTHING: "`auto`, with every method of this table"}
-TITLES = {**{peer.name: peer.title for peer in METHODS}, **WAYS}
+TITLES = {**{peer.name: peer.title for peer in METHODS}, AUTO: "`auto`"}
+LIVE = {BEST: "not strictly batch: BC, the best of 20 checkpoints live"}  # in tables of claims only
 PRINTED = pl.read_csv(Path(__file__).with_name("printed.csv"))
 SIZES = (1, 3, 7)  # of the printed numbers
 
@@ -43,33 +42,36 @@ THINNED = (
     ("LunarLander-v3", "ppo", "greedy", 5),
 )
 IN_A_ROW = tuple((*setting[:3], 1) for setting in THINNED)
+BOTH = (*THINNED, *IN_A_ROW[2:])
 CLAIMS = {
     "iq_learn": Claim(
         ("BC, in IQ-Learn's figure", "IQ-Learn, in its own figure", "IQ-Learn, in CKIL's figure"),
         (
-            *(BC, DECAY, LONG_BC, "iq_learn", "iq_learn:released", "iq_learn+penalty=0"),
-            *("iq_learn:released+penalty=0", "bc_regularised:large_logits", AUTO),
+            *(BC, DECAY, "bc+learning_rate=0.0001", LONG_BC, "iq_learn", "iq_learn+penalty=0"),
+            *("iq_learn+learning_rate=0.0001", "iq_learn+learning_rate=0.0001+penalty=0"),
+            *("iq_learn:released", "iq_learn:released+penalty=0", "bc_regularised:large_logits", AUTO, BEST),
         ),
-        THINNED,
+        BOTH,
     ),
     "avril": Claim(
         ("BC, in IQ-Learn's figure", "AVRIL, in IQ-Learn's figure"),
-        (BC, DECAY, "avril", "avril:released", "rcal+norm=huber+coefficient=1", AUTO),
+        (BC, DECAY, "avril", "avril:released", "rcal+norm=huber+coefficient=1", AUTO, BEST),
         IN_A_ROW,
     ),
     "ckil": Claim(
         ("BC, in EDM's table", "BC, in CKIL's figure", "CKIL, in its own figure"),
         (
-            *(BC, DECAY, "bc+learning_rate=0.01+hidden=64x32", "ckil", f"ckil:printed_{TASK}"),
+            *(BC, DECAY, "bc+learning_rate=0.01", "bc+learning_rate=0.01+hidden=64x32", "ckil"),
+            f"ckil:printed_{TASK}",
             *("ckil+learning_rate=0.001+hidden=64x64", "ckil+predecessors=permuted", "ckil+predecessors=ignored"),
-            *("ckil+entropy=0", "bc_regularised:smoothed", "bc_regularised:brier", AUTO),
+            *("ckil+entropy=0", "bc_regularised:smoothed", "bc_regularised:brier", AUTO, BEST),
         ),
         IN_A_ROW,
     ),
     "corrective": Claim(
         ("BC, in EDM's table",),
         (BC, DECAY, "corrective", "bc_regularised:noise", "bc_regularised:spectral", AUTO),
-        THINNED,
+        BOTH,
     ),
 }
 
@@ -90,31 +92,42 @@ def summary(found: dict[Key, Scores]) -> str:
     head = [f"minus {rival} | above, below" for rival in RIVALS.values()]
     rows = [["method", "cells", *" | ".join(head).split(" | ")]]
     group = ""
-    for name, title in TITLES.items():
-        peer = BY_NAME.get(name)
-        if (peer.group if peer else "Chosen") != group:
-            group = peer.group if peer else "Chosen"
+    for name in known(found):
+        if group_of(name) != group:
+            group = group_of(name)
             rows.append([f"**{group}**", *[""] * (len(rows[0]) - 1)])
-        own = [key for key, scores in found.items() if name in scores]
-        columns = [text for rival in RIVALS for text in _against(found, own, name, rival)]
-        rows.append([title, str(len(own)), *columns])
+        count = sum(name in scores for scores in found.values())
+        rows.append([TITLES[name], str(count), *(text for rival in RIVALS for text in _against(found, name, rival))])
     return markdown_table(rows, numbers=True)
 
 
-def _against(found: dict[Key, Scores], keys: list[Key], name: str, rival: str) -> tuple[str, str]:
+def known(found: dict[Key, Scores]) -> list[str]:
+    """Return the methods that were run somewhere."""
+    return [name for name in TITLES if any(name in scores for scores in found.values())]
+
+
+def group_of(name: str) -> str:
+    """Return the heading under which a method stands."""
+    return BY_NAME[name].group if name in BY_NAME else "Chosen without the environment"
+
+
+def _against(found: dict[Key, Scores], name: str, rival: str) -> tuple[str, str]:
     """Write the mean difference with its interval, and in how many cells it is clear."""
-    if name == rival or not keys:
+    between = mean_difference(found, name, rival)
+    if not between:
         return "", ""
-    sides = [side(found[key], name, rival) for key in keys]
-    between = mean_difference(found, keys, name, rival)
+    sides = [side(scores, name, rival) for scores in found.values()]
     return bracketed(between, "+.3f"), f"{sides.count(1)}, {sides.count(-1)}"
 
 
-def mean_difference(found: dict[Key, Scores], keys: Iterable[Key], name: str, rival: str) -> Interval:
-    """Return the mean over cells of the difference. Cells of one demonstrator share their draws."""
+def mean_difference(found: dict[Key, Scores], name: str, rival: str) -> Interval | None:
+    """Return the mean difference over the cells that have both. Cells of one demonstrator share their draws."""
     strata: dict[tuple[str, str, str], list[Key]] = {}
-    for key in keys:
-        strata.setdefault(key[:3], []).append(key)
+    for key, scores in found.items():
+        if name != rival and {name, rival} <= set(scores):
+            strata.setdefault(key[:3], []).append(key)
+    if not strata:
+        return None
 
     def of(method: str) -> list[np.ndarray]:
         return [np.stack([found[key][method] for key in own])[..., None] for own in strata.values()]
@@ -124,7 +137,7 @@ def mean_difference(found: dict[Key, Scores], keys: Iterable[Key], name: str, ri
 
 def side(scores: Scores, name: str, rival: str) -> int:
     """1: clearly above the rival, -1: clearly below, 0: not clear."""
-    if name == rival or name not in scores:
+    if name == rival or not {name, rival} <= set(scores):
         return 0
     found = verdict(difference((scores[name] - scores[rival])[:, None]))
     return {"above": 1, "below": -1}.get(found, 0)
@@ -132,30 +145,25 @@ def side(scores: Scores, name: str, rival: str) -> int:
 
 def claimed(found: dict[Key, Scores], claim: Claim) -> str:
     """Write the returns that papers print beside ours, in the settings that are nearest to theirs."""
-    head = [f"{setting[0].split('-v')[0]}, n={size}" for setting in claim.settings for size in SIZES]
-    rows = [["", *head]]
+    columns = [(setting, size) for setting in claim.settings for size in SIZES if (*setting, size) in found]
+    rows = [["", *(f"{setting_of((*setting, size))}, n={size}" for setting, size in columns)]]
     for line in claim.lines:
-        printed = {row[1]: row[2:] for row in PRINTED.filter(pl.col("line") == line).iter_rows()}
-        numbers = [number for setting in claim.settings for number in printed[setting[0]]]
+        printed = PRINTED.filter(pl.col("line") == line)
+        numbers = [printed.filter(pl.col("environment") == setting[0])[str(size)].item() for setting, size in columns]
         rows.append([f"printed: {line}", *map(str, numbers)])
     for name in claim.methods:
-        rows.append([TITLES[name], *_returns(found, name, claim)])
-    highs = [str(round(environments.scale(*setting[:3])[1])) for setting in claim.settings for _ in SIZES]
+        returns = [_return(found[*setting, size], name, setting) for setting, size in columns]
+        rows += [[{**TITLES, **LIVE}[name], *returns]] if any(returns) else []
+    highs = [str(round(environments.scale(*setting[:3])[1])) for setting, _ in columns]
     return markdown_table([*rows, ["our demonstrator", *highs]], numbers=True)
 
 
-def _returns(found: dict[Key, Scores], name: str, claim: Claim) -> list[str]:
-    """Write mean returns; bold: clearly above or below BC with weight decay 1."""
-    texts = []
-    for setting in claim.settings:
-        low, high = environments.scale(*setting[:3])
-        for size in SIZES:
-            scores = found.get((*setting, size), {})
-            if name not in scores:
-                texts.append("")
-                continue
-            texts.append(bold(f"{low + scores[name].mean() * (high - low):.0f}", side(scores, name, DECAY) != 0))
-    return texts
+def _return(scores: Scores, name: str, setting: tuple[str, str, str, int]) -> str:
+    """Write a mean return; bold: clearly above or below BC with weight decay 1."""
+    if name not in scores:
+        return ""
+    low, high = environments.scale(*setting[:3])
+    return bold(f"{low + scores[name].mean() * (high - low):.0f}", side(scores, name, DECAY) != 0)
 
 
 def checkpoints(found: dict[Key, Scores]) -> str:
@@ -180,9 +188,8 @@ def of_setting(found: dict[Key, Scores], setting: tuple[str, str, str, int]) -> 
     """Write mean scores with intervals; bold: clearly other than BC with decay 1; an arrow: clearly other than auto."""
     keys = [key for key in found if key[:-1] == setting]
     rows = [["method", *(f"n={key[-1]}" for key in keys)]]
-    for name, title in TITLES.items():
-        if any(name in found[key] for key in keys):
-            rows.append([title, *(_cell(found[key], name) for key in keys)])
+    for name in known({key: found[key] for key in keys}):
+        rows.append([TITLES[name], *(_cell(found[key], name) for key in keys)])
     return markdown_table(rows, numbers=True)
 
 
