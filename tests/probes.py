@@ -192,8 +192,11 @@ def refusal(capsys, *words: object) -> str:
     return error
 
 
-# Compiled for more than three seconds.
-SLOW = ("dsfn", "edm_imagined", "edm_robust", "tril", "value_dice", "value_dice_exact")
+# Compiled for more than three seconds, or anew for each of many settings.
+SLOW = (
+    *("avril", "bc_early_stopping", "bc_ensemble", "bc_regularised", "ckil", "corrective", "dsfn", "edm_imagined"),
+    *("edm_robust", "table_network", "tril", "value_dice", "value_dice_exact"),
+)
 
 
 def by_speed(names: Iterable[str]) -> list[Any]:

@@ -212,7 +212,7 @@ def test_traced_settings_equal_static_ones(case):
     assert_close(case.one, static(KEYS[0], probes.run_of(DATASET, 0)))
 
 
-@pytest.mark.parametrize(("name", "field"), fields(float))
+@pytest.mark.parametrize(("name", "field"), fields(float, slow=pytest.mark.release))
 def test_sweep_over_a_setting_equals_separate_runs(name, field):
     case = _CASES.setdefault(name, Case(name))
     value = getattr(case.config, field)
