@@ -130,7 +130,7 @@ def triples(
 ) -> Transitions:
     """A minibatch of triples; no decision that follows is known."""
     time, no = np.zeros(len(action), int), np.zeros(len(action), bool)
-    steps = Transitions(observation, action, following, has_next, terminal, time, np.asarray(action), no)
+    steps = Transitions(observation, action, following, has_next, terminal, time, action, no)
     return jax.tree.map(jnp.asarray, steps)
 
 

@@ -91,7 +91,7 @@ def refused(dataset):
 
 PAIRS_ONLY = [name for name, entry in ALGORITHMS.items() if entry.needs == "pairs"]
 NOT_PAIRS = {name for name, entry in ALGORITHMS.items() if "pairs" not in entry.needs} - ONE_HOT
-WHOLE = {name for name, entry in ALGORITHMS.items() if entry.needs == "trajectories"}
+WHOLE = {name for name, entry in ALGORITHMS.items() if entry.needs in ("trajectories", "quadruples")}
 
 
 def test_the_needs_on_the_list():
@@ -121,7 +121,8 @@ def test_what_is_refused(demonstrations, expected):
 
 def test_thinning_to_one_step_a_trajectory():
     whole = of_steps((6, 5, 4))
-    assert refused(make_dataset(whole, thin=5)) == set()  # steps 0 and 5 of the first
+    in_a_row = {name for name, entry in ALGORITHMS.items() if entry.needs == "quadruples"}
+    assert refused(make_dataset(whole, thin=5)) == in_a_row  # steps 0 and 5 of the first
     assert refused(make_dataset(whole, thin=6)) == WHOLE
     assert refused(make_dataset(whole, thin=4, thin_offset=3)) == WHOLE
     assert refused(make_dataset(of_steps((4, 4)), thin=4, thin_offset=3)) == NOT_PAIRS  # last steps only
