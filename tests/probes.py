@@ -199,6 +199,15 @@ SLOW = (
 )
 
 
+# Methods for comparison, which no other method builds on: each takes ten seconds or more of the contract.
+RARE = ("avril", "bc_early_stopping", "bc_ensemble", "ckil", "corrective", "edm_metropolis", "value_dice_exact")
+
+
+def by_need(names: Iterable[str]) -> list[Any]:
+    """Algorithms as parameters of the contract; methods for comparison keep it before a release."""
+    return [pytest.param(name, marks=[pytest.mark.release] if name in RARE else []) for name in names]
+
+
 def by_speed(names: Iterable[str]) -> list[Any]:
     """Algorithms as parameters of a test; those that take long to compile are for releases."""
     return [pytest.param(name, marks=[pytest.mark.release] if name in SLOW else []) for name in names]

@@ -91,12 +91,12 @@ def rates(config):
     return [field.name for field in dataclasses.fields(config) if "learning_rate" in field.name]
 
 
-@pytest.fixture(params=list(ALGORITHMS))
+@pytest.fixture(params=probes.by_need(ALGORITHMS))
 def case(request):
     return _CASES.setdefault(request.param, Case(request.param))
 
 
-@pytest.fixture(params=[name for name, entry in ALGORITHMS.items() if rates(entry.config)])
+@pytest.fixture(params=probes.by_need(name for name, entry in ALGORITHMS.items() if rates(entry.config)))
 def learner(request):
     return _CASES.setdefault(request.param, Case(request.param))
 

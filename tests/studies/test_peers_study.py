@@ -69,6 +69,7 @@ def test_a_tiny_run_is_resumed_and_taken(tmp_path, monkeypatch):
     assert rows.filter(pl.col("method") == live.BEST)["seen"].is_not_null().all()
 
 
+@pytest.mark.release
 def test_what_fails_is_named_and_does_not_stop_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(run.Work, "tasks", lambda self: {"a": lambda: 1 / 0, "b": lambda: pl.DataFrame({"a": [1]})})
     monkeypatch.setattr(run.Cells, "identified", lambda self, rows: rows)
