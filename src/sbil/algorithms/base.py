@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -82,6 +83,11 @@ class Entry(NamedTuple):
         """Return the name of a preset in tables and figures."""
         default = self.titles.get("default", self.name)
         return self.titles.get(preset, default if preset == "default" else f"{default}, {preset}")
+
+
+def choose(condition: Array, one: T, other: T) -> T:
+    """Return one of two states of the same form; the condition may be traced."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
 def setting(

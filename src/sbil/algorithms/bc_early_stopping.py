@@ -8,19 +8,17 @@ from, so their loss tells less. If there is nothing to hold out, this is BC. It 
 metric `stopped_at` says after how many steps BC on everything would stop.
 """
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Entry, Metrics, config, cross_entropy, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, choose, config, cross_entropy, setting
 from sbil.algorithms.bc import BCConfig, BCState, bc
 from sbil.algorithms.table_network import in_folds
 from sbil.dataset import Dataset, Rows, Spec
 from sbil.networks import Network
-
-T = TypeVar("T")
 
 
 @config
@@ -86,10 +84,10 @@ def bc_early_stopping(spec: Spec, config: BCEarlyStoppingConfig) -> Algorithm:
         learns = state.round < config.rounds
         better = learns & (state.split.nothing | (found < state.best))
         after = StoppedState(
-            network=_chosen(better, learner.network, state.network),
+            network=choose(better, learner.network, state.network),
             best=jnp.where(better, found, state.best),
             stopped_at=jnp.where(better, (state.round + 1) * config.steps, state.stopped_at),
-            learner=_chosen(learns, learner, state.learner),
+            learner=choose(learns, learner, state.learner),
             split=state.split,
             round=state.round + learns,
         )
@@ -97,10 +95,6 @@ def bc_early_stopping(spec: Spec, config: BCEarlyStoppingConfig) -> Algorithm:
         return after, jax.tree.map(jnp.mean, metrics) | numbers
 
     return Algorithm(init, update, batch=config.batch)
-
-
-def _chosen(condition: Array, one: T, other: T) -> T:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
 ENTRY = Entry(

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from sbil.algorithms.base import Algorithm, Entry, Metrics, config, setting
+from sbil.algorithms.base import Algorithm, Entry, Metrics, choose, config, setting
 from sbil.algorithms.tril import Heads, TRILConfig, TRILState, tril
 from sbil.dataset import Dataset, Pool, Rows, Spec
 from sbil.networks import Network, Scaling, make_network
@@ -320,16 +320,12 @@ def dsfn(spec: Spec, config: DSFNConfig) -> Algorithm:
             found=jnp.where(over, state.found, found),
             round=state.round + ~over,
             stopped=over | (margin <= config.margin),
-            values=_choose(over, state.values, q),
-            chosen=_choose(better, q, state.chosen),
+            values=choose(over, state.values, q),
+            chosen=choose(better, q, state.chosen),
             agreement=jnp.where(better, agreement, state.agreement),
         ), metrics
 
     return Algorithm(init, update, batch=max(config.warm_batch, config.feature_batch, config.value_batch))
-
-
-def _choose(condition: Array, one: Any, other: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
 
 
 ENTRY = Entry(
